@@ -1,5 +1,5 @@
-//! Reads APKs within limits: whatever an archive claims or unpacks to, at most as much is read or written as an app can
-//! have.
+//! Reads APKs within limits: it reads and writes at most as much as an app can contain, whatever the archive claims or
+//! unpacks to.
 
 use std::fs;
 use std::path::Path;

@@ -1,10 +1,11 @@
-//! Reads files that users name, up to a maximum length. A device has no end, and no length before it is read.
+//! Reads files that users name, up to a maximum length. A device file has no end, and its length is unknown before it
+//! is read.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
-/// A report.json of 50,000 tests that left nothing has 11 MB. Leaks and their curves take a hundred times as much.
+/// A report.json of 50,000 tests without leaks has 11 MB. Leaks and their curves take a hundred times as much.
 pub(crate) const LONGEST_REPORT: u64 = 1 << 30;
 
 /// Reads a whole file of at most `longest` bytes.

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     let request = match cli::parse(std::env::args_os()) {
         Ok(request) => request,
         Err(told) if told.use_stderr() && cli::is_bisection(std::env::args_os()) => {
-            // If it cannot be printed, nobody would read it; the exit code is enough.
+            // If the text cannot be printed, nobody would read an error either; the exit code is enough.
             told.print().unwrap_or_default();
             return ExitCode::from(cli::ENDS_BISECTION);
         }

@@ -1,10 +1,10 @@
 //! Reads `/proc` of a tested process: memory, threads, descriptors, environment. [`memgate_formats::proc_text`] parses
 //! the texts.
 //!
-//! Read at boundaries while the guest waits, so an ordinary sample must be cheap: one small file for memory, one for
-//! time, two calls per thread and one per descriptor. In a screening pass, [`Counted`] lists threads and descriptors
-//! only if their numbers differ. All reads are limited, and nothing fails: a process that has ended, or that may not be
-//! read, gives `None`, never a part of its data.
+//! The harness reads at boundaries, while the guest waits, so an ordinary sample must be cheap: one small file for
+//! memory, one for time, two calls per thread and one per descriptor. In a screening pass, [`Counted`] lists threads
+//! and descriptors only if their numbers differ. All reads are limited, and none fails: a process that has ended, or
+//! that may not be read, gives `None`, never a part of its data.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -2,8 +2,8 @@
 //!
 //! `build/main.rs` embeds the shared library and the jars of its Java part; the dynamic linker and the virtual machine
 //! need files. They are unpacked once, to a cache folder named by their hash. They are reused only if they are ours and
-//! byte for byte the embedded ones, in a folder that only we or root can change or replace ([`trusted`]): anybody else
-//! who could would run code in every tested process. So folders shared with other users, such as /tmp, are not used.
+//! byte for byte the embedded ones, in a folder that only we or root can change or replace ([`trusted`]): otherwise
+//! another user could run code in every tested process. So folders shared with other users, such as /tmp, are not used.
 
 use std::env;
 use std::ffi::OsString;
@@ -185,8 +185,8 @@ fn unpack_into((name, contents): Embedded<'_>, folder: &Path) -> io::Result<()> 
     usable(&path)
 }
 
-/// Creates the folder and the cache around it such that nobody else can write there, whatever the umask allows or was
-/// permitted since.
+/// Creates the folder and the cache around it so that nobody else can write there, whatever the umask or existing
+/// permissions allow.
 fn make(folder: &Path) -> io::Result<()> {
     let is_shared = folder.starts_with(SYSTEM_CACHE);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -60,7 +60,7 @@ impl<'v> Came<'v> {
         let leak = &view.leak;
         let missing = |what: String, hint: &str| ExpectedError::Missing { what, hint: hint.to_owned() };
         let came = || view.events.iter().filter(|event| matches!(event.kind.as_str(), "new" | "regressed"));
-        // Another line may have got the leak later.
+        // Another line may have got the leak later than this one.
         let here = came().find(|event| event.branch == view.selection.branch);
         let event = here
             .or_else(|| came().next())
@@ -156,7 +156,7 @@ fn filter(test: &str) -> String {
     }
 }
 
-/// Number of runs per step, such that all steps together miss the leak with a probability of at most [`RISK`].
+/// Number of runs per step, chosen so that all steps together miss the leak with a probability of at most [`RISK`].
 fn runs_of_a_step(rate: f64, between: usize) -> u32 {
     if !(rate > 0.0 && rate < 1.0) {
         return 1;

@@ -118,7 +118,7 @@ impl Stream {
         read(&mut self.reader, &mut self.reading).map_err(|why| broken(&self.path, &why))
     }
 
-    /// Whether the order was obeyed in time.
+    /// Returns whether the order was obeyed in time.
     fn answers(&self, page: &ControlPage, order: u32, until: Instant) -> io::Result<bool> {
         loop {
             let seen = page.load_u32(offset::FOLLOWED)?;

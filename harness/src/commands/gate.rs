@@ -37,7 +37,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     tell_missing_samples(&request.inputs, console);
     let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
     if facts.root.is_empty() {
-        // Streams alone do not contain the project's folder: it may be the current one.
+        // Streams alone do not contain the project's folder. It may be the current one.
         facts.root = project_root().map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     }
     hold_against(&mut policy, &settings, &request.inputs)?;
@@ -56,7 +56,8 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     Ok(exit::of_report(&report))
 }
 
-/// Warns about missing samples. In a session that is an error; files alone may have been recorded without memgate.
+/// Warns about missing samples. Missing samples are an error in a session, but single files may have been recorded
+/// without memgate.
 fn tell_missing_samples(inputs: &[PathBuf], console: &Console) {
     let without = |input: &&PathBuf| {
         input.is_file() && stream::is_stream_name(input) && !stream::os_path(input).exists()

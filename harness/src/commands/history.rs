@@ -42,7 +42,7 @@ pub(super) fn history(request: &HistoryCommand, console: &Console) -> Result<u8,
     history::block_on(show(request, console))?
 }
 
-/// Adds a session like its run would have done.
+/// Adds a session as its run would have done.
 fn add(
     folder: &Path,
     to: &StoreArgs,

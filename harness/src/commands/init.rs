@@ -47,7 +47,7 @@ pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, Expected
 
 fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     let path = folder.join(FILE);
-    // A dangling link also belongs to somebody.
+    // A dangling link also counts as existing: somebody made it.
     if (path.exists() || path.is_symlink()) && !force {
         return Err(ExpectedError::usage(format!("{FILE} exists already"), "overwrite it with --force"));
     }

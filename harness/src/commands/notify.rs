@@ -20,7 +20,7 @@ use crate::exit::ExpectedError;
 use crate::history;
 use crate::output::Console;
 
-/// How often to look: another server, or `memgate run` itself, may have added runs without telling this server.
+/// How often to look: another server, or `memgate run` itself, may have added runs without notifying this server.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// The channels for notices.
@@ -38,7 +38,7 @@ impl Notices {
     /// When it cannot be read, configures no channel, or names a variable that is not set.
     pub(super) fn read(file: &Path, pages: String, console: &Console) -> Result<Self, ExpectedError> {
         let config = settings::load(Some(file), console)?.config;
-        // Otherwise the first change would show it, and be lost.
+        // Checked here: otherwise the first change would reveal the missing secret, and be lost.
         let missing = settings::missing_secrets(&config);
         if !missing.is_empty() {
             return Err(ExpectedError::usage(
@@ -77,7 +77,7 @@ impl Notices {
     async fn tell_by(&self, channel: &Channel, store: &Store) -> Result<(), StoreError> {
         let now = || jiff::Timestamp::now().as_microsecond();
         for notice in store.claim_notices(&channel.name(), now()).await? {
-            // The messages before it took long. It is claimed again when its claim has expired.
+            // The messages before this one took too long. It is claimed again when its claim has expired.
             if !notice.is_held(now()) {
                 continue;
             }

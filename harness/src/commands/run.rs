@@ -95,7 +95,7 @@ pub(super) fn with_settings(
     deliver_to(&destination, &judged, live, console)
 }
 
-/// Only for a complete run, like waivers without a match: another part of the tests may need the entry.
+/// Warns only after a complete run, like waivers without a match: an entry may be meant for tests that did not run.
 pub(super) fn tell_without_effect(settings: &Settings, judged: &Judged, console: &Console) {
     if !judged.partial {
         plan::without_effect(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
@@ -144,7 +144,7 @@ pub(super) fn deliver_to(
         live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
     }
     let code = exit::of_report(&judged.report);
-    // Write errors are reported after the verdict. A failure matters more than they do.
+    // Write errors are reported after the verdict. If the verdict is a failure, its exit code stays.
     match delivered {
         Err(why) if code == exit::FAIL => console.error(&why),
         other => other?,

@@ -35,13 +35,13 @@ pub(super) async fn upkeep(command: &ServeCommand, console: &Console) -> Result<
     let done = on(&store, command, console).await;
     store.close().await;
     if done.is_err() {
-        // An empty history would look like a restored one.
+        // The new history is removed: an empty one would look like a restored one.
         made.map_or(Ok(()), remove)?;
     }
     done
 }
 
-/// Removes a SQLite file, and what it may have besides.
+/// Removes a SQLite file with its journal files.
 fn remove(file: &str) -> Result<(), ExpectedError> {
     for file in ["", "-wal", "-shm"].map(|end| PathBuf::from(format!("{file}{end}"))) {
         match fs::remove_file(&file) {

@@ -17,7 +17,8 @@ use super::secret::secret;
 use super::smtp;
 use crate::output::Console;
 
-/// Maximum number of owners who get a mail about one run: if more are affected, it is not a matter for each one alone.
+/// Maximum number of owners who get a mail about one run: if more are affected, the problem is not one for single
+/// owners.
 const OWNERS: usize = 20;
 
 /// The result of sending the mails of a run.
@@ -27,7 +28,7 @@ pub(crate) enum Sent {
     All,
     /// All were sent except those that the server permanently refused.
     NotToAll,
-    /// Some were not delivered: it may be tried again.
+    /// Some were not delivered; sending may be tried again.
     No,
 }
 

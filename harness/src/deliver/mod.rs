@@ -3,8 +3,8 @@
 //! Data flow: one report → [`files`] writes the output of the reporters; [`context`] finds data that the report lacks
 //! (branch, job, checked-out project, the previous run); [`mail`] and [`webhooks`] turn the output of the reporters
 //! into messages, [`smtp`] passes them to a server. Files that cannot be written are an error, reported after the
-//! verdict. A message that cannot be sent is a warning: within a time limit, with the reason, without secrets, and
-//! without effect on the verdict.
+//! verdict. A message that cannot be sent is a warning with the reason and without secrets. Sending has a time limit
+//! and never changes the verdict.
 
 mod certificates;
 pub(crate) mod context;

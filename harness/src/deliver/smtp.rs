@@ -1,7 +1,7 @@
-//! Passes mails to a server. The whole takes at most the given time: lettre's own limit covers only connecting, so a
-//! server that accepts and stays silent would keep a build forever. If the server refuses a recipient or asks to wait,
-//! the others still get the mail. A refusal is final: a retry goes only to recipients who must wait, or for whom there
-//! was no answer.
+//! Passes mails to a server. Sending takes at most the given time in total: lettre's own limit covers only connecting,
+//! so a server that accepts and stays silent would keep a build forever. If the server refuses a recipient or asks to
+//! wait, the others still get the mail. A refusal is final: a retry goes only to recipients who must wait, or for whom
+//! there was no answer.
 //!
 //! Verifiers refuse a server that presents a certificate authority's own certificate, as the usual self-signed one is.
 //! If `ca` contains exactly that certificate, it is the intended server: its name and key are still verified.
@@ -70,7 +70,7 @@ pub(super) fn send(
     // The form in which PLAIN sends it, with the user's name; a server may repeat its input.
     let plain = format!("\0{}\0{password}", server.user.as_deref().unwrap_or_default());
     let said = without(&said, &[password, &plain]);
-    // One line, whatever the server's text is.
+    // Puts the text on one line, whatever the server sent.
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = if said.is_empty() { said } else { format!("{sent} of {all} mails sent: {said}") };
     // A server that refuses everybody may be refusing the sender, which can be fixed.
@@ -103,7 +103,7 @@ enum Answer {
     NotYet(String),
 }
 
-/// If the server refuses one of several recipients, it has accepted no mail: then each recipient is tried alone.
+/// If the server refuses one of several recipients, it has accepted no mail. Each recipient is then tried alone.
 async fn hand_over(
     post: &mut Post<'_>,
     letter: &Message,

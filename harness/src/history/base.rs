@@ -1,4 +1,5 @@
-//! The base of a run: for a review, the measured commit with which it was merged; on a line, the commit before.
+//! The base of a run: for a review, the measured commit with which it was merged; for a commit on a line, the commit
+//! before it.
 //!
 //! Data flow: manifest, commits known to the clone → the server in memgate.yaml, or `history.db` → [`BaseLeaks`],
 //! stored as `base.json` in the session and next to it → the policy of the gate. If a server does not reply within
@@ -68,7 +69,7 @@ pub(crate) fn find(history: &History, project: &str, wanted: &Wanted, sessions: 
         Ok((Some(mut found), source)) => {
             found.base.source = source;
             found.fetched_s = now_s();
-            // The verdict does not need this file: only the next run lacks a fallback without it.
+            // This file does not affect the verdict. Without it, the next run just has no fallback.
             drop(keep(&sessions.join(FILE), &found));
             found
         }

@@ -1,9 +1,9 @@
 //! The repository's data about the checked-out commit: its ancestors by first parents, whether tracked files differ,
 //! and the commit with which a review was merged.
 //!
-//! Runs `git` and tells it not to write: neither its index nor anything else in the clone changes. If it gives no
-//! answer (it is not installed, the repository has another owner), there are no ancestors: history then orders runs by
-//! time.
+//! Runs `git` and tells it not to write: neither its index nor anything else in the clone changes. If `git` gives no
+//! answer (it is not installed, or the repository has another owner), there are no ancestors, and history orders runs
+//! by time.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,8 +14,8 @@ use memgate_model::Commit;
 
 /// The commit itself and 500 before it.
 const COMMITS: &str = "--max-count=501";
-/// Compares contents: a file that was only touched does not differ. With optional locks off, it does not write the
-/// index.
+/// Compares contents: a file whose time alone changed does not differ. With optional locks off, `git` does not write
+/// the index.
 const CHANGES: [&str; 4] = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"];
 /// The commit itself, and as many before it as a base may be away.
 const COMMITS_OF_BASE: &str = "--max-count=51";

@@ -2,7 +2,7 @@
 //!
 //! Data flow: the origin of the run, `git`'s data about its commit, and `history` of memgate.yaml → [`manifest`],
 //! stored in session.json → [`add`] passes it with the report to the [`Store`] → `.memgate/history.db`, and [`upload`]
-//! to the server in memgate.yaml. The verdict is made before, and nothing here changes it: failures are warnings.
+//! to the server in memgate.yaml. The verdict is decided before; nothing here changes it, and failures are warnings.
 
 pub(crate) mod artefacts;
 pub(crate) mod base;
@@ -58,7 +58,7 @@ pub(crate) fn manifest(
     if let Some(machine) = &origin.machine {
         environment.entry("architecture".to_owned()).or_insert_with(|| machine.architecture.clone());
     }
-    // CI may name another commit than the checked-out one: then these are not its ancestors.
+    // CI may name another commit than the checked-out one: then these ancestors are not the run's.
     let is_head = origin.commit.as_ref().is_some_and(|commit| commit.sha == repository.head);
     Manifest {
         project: project.to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn named(address: &str) -> String {
 /// Adds a run, within `limit` if given.
 ///
 /// # Errors
-/// When the store cannot be opened or written, or not in time: then nothing of the run is stored.
+/// When the store cannot be opened or written, or not in time. Nothing of the run is then stored.
 pub(crate) fn add(
     address: &str,
     manifest: &Manifest,

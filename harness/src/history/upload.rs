@@ -43,7 +43,7 @@ pub(crate) fn secret_variables(config: &Config) -> Vec<OsString> {
 }
 /// Maximum bytes read of a response.
 pub(super) const MOST_OF_AN_ANSWER: u64 = 64 << 10;
-/// The same for a base: 20,000 leaks and their tests.
+/// The same for the response with a base: 20,000 leaks and their tests.
 const MOST_OF_A_BASE: u64 = 64 << 20;
 /// The first pause; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) struct Uploaded {
     /// Address of its page.
     pub page: String,
-    /// Whether it was there before.
+    /// Whether the server already had the run.
     pub already: bool,
     /// Whether its leaks count for its branch.
     pub on_line: bool,

@@ -2,7 +2,7 @@
 //! options.
 //!
 //! A build starts its virtual machines itself, so the option is passed in `JAVA_TOOL_OPTIONS`. Every virtual machine
-//! prints that variable: it contains only the two paths.
+//! prints that variable, so it contains only the two paths.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

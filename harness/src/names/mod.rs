@@ -3,8 +3,9 @@
 //! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → with several, the one of the
 //! tested build ([`builds`]) → each read once, and kept as long as the program runs → a [`Renamer`] for each stream,
 //! with the mapping of the suite that the stream's hello names → frames with original names, before anything else reads
-//! them. So ids, thresholds, waivers, baselines and reports contain only original names. The stream itself contains the
-//! names that the agent saw; the session also keeps a copy of the mapping, so that it can be judged again anywhere.
+//! them. Ids, thresholds, waivers, baselines and reports therefore contain only original names. The stream itself
+//! contains the names that the agent saw. The session also keeps a copy of the mapping, so that the session can be
+//! judged again anywhere.
 //!
 //! Test names stay as they are: the runner needs them in this form.
 

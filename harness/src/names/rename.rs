@@ -475,8 +475,8 @@ a.Cache -> y:
                 link("field", "a.a", "b", "java.util.HashMap"),
                 link("field", "com.example.Cache", "named|listed", "java.util.HashMap"),
             ),
-            // A field inherited from a renamed class, in a renamed class and in one that kept its name; and one without
-            // a mapping.
+            // The first field is inherited from a renamed class, the second is in a class that kept its name, the third
+            // has no mapping.
             (
                 link("field", "a.c", "a.a.a", "a.b[]"),
                 link("field", "com.example.Loader", "tiles", "com.example.Tile[]"),

@@ -124,8 +124,8 @@ const SHA: [&str; 8] = [
     "CIRCLE_SHA1",
 ];
 
-/// Variables with the branch. Those that only a pull or merge request has come first: its other ones name a reference
-/// or the target.
+/// Variables with the branch. Variables that only a pull or merge request has come first: the other ones then name a
+/// reference or the target.
 const BRANCH: [&str; 15] = [
     "GITHUB_HEAD_REF",
     "GITHUB_REF_NAME",
@@ -155,7 +155,7 @@ const TARGET: [&str; 7] = [
     "BUILDKITE_PULL_REQUEST_BASE_BRANCH",
 ];
 
-/// The commit and the job; empty, and `None`: no CI system is known.
+/// The commit and the job. If no CI system is known, the commit is empty and the job is `None`.
 pub(super) fn told(get: &Variables<'_>) -> (Commit, Option<Ci>) {
     let first = |names: &[&str]| names.iter().find_map(|name| get(name)).unwrap_or_default();
     let commit = Commit {

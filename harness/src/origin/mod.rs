@@ -17,7 +17,7 @@ pub(crate) fn here(root: Option<&Path>) -> Origin {
     Origin { commit: (commit != Commit::default()).then_some(commit), ci, ..Origin::default() }
 }
 
-/// The origin of a run that begins: the same, with its machine, versions and command line.
+/// The origin of a run that begins: like [`here`], with machine, versions and command line.
 #[must_use]
 pub(crate) fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Origin {
     let runs = command.get(1).is_some_and(|command| command == "run");
@@ -30,8 +30,8 @@ pub(crate) fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) 
     }
 }
 
-/// Whether an argument may contain a secret. Reports go to many people, so such a command line is left out of them. It
-/// is better to leave out one too many: only a command to copy is lost.
+/// Whether an argument may contain a secret. Reports go to many people, so such a command line is left out of them.
+/// Leaving out a harmless command line costs little: readers only cannot copy it.
 fn may_hold_a_secret(argument: &str) -> bool {
     const WORDS: [&str; 14] = [
         "pass",
@@ -70,7 +70,7 @@ pub(crate) fn project_root() -> Option<PathBuf> {
 /// A text without the paths of the project and of the working directory, which differ between machines.
 #[must_use]
 pub(crate) fn without_folders(text: &str, project: &Path, directory: &Path) -> String {
-    // One may contain the other: the longer first.
+    // One folder may contain the other, so the longer one comes first.
     let mut folders = [project.to_string_lossy(), directory.to_string_lossy()];
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     folders

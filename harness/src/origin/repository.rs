@@ -39,7 +39,7 @@ pub(super) fn checked_out(root: &Path) -> Commit {
 
 fn resolved(folder: &Path, reference: &str) -> Option<String> {
     let loose = Path::new(reference);
-    // A file of the project contains this name: it must not lead out of the folder.
+    // The name comes from a file of the project: it must not lead out of the folder.
     if loose.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
         return None;
     }

@@ -115,8 +115,8 @@ impl Console {
         screen(&io::stdout(), verbose)
     }
 
-    /// Prints a line about the work to stderr. Names in it may come from tests, libraries and files: control characters
-    /// are made harmless, for the terminal and for a CI server that reads it.
+    /// Prints a line about the work to stderr. Names in it may come from tests, libraries and files, so control
+    /// characters are escaped, for terminals and CI servers.
     pub fn line(&self, text: &str) {
         self.rendered(&harmless(text));
     }

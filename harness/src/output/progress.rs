@@ -1,7 +1,7 @@
 //! Progress of one pass over the tests: a bar on a terminal, otherwise an occasional plain line.
 //!
 //! In the screening pass, the tests themselves write to the terminal. A bar between their lines would garble both, so
-//! plain lines are printed there too, and only if it takes longer.
+//! that pass prints plain lines even on a terminal, and only if it takes longer.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Whether a run leaves out tests. Then tests that it does not see mean nothing: neither that a leak is gone nor that a
-//! waiver is unused. In doubt, it counts as partial.
+//! Decides whether a run leaves out tests. In such a partial run, a missing test proves neither that a leak is gone nor
+//! that a waiver is unused. In doubt, a run counts as partial.
 //!
 //! Data flow: environment variables and the typed command, before the run ([`narrows`], [`selects`]) → arguments of the
 //! programs that ran ([`is_filtered`]), which a script may have added.

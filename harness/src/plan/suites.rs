@@ -41,7 +41,7 @@ pub(super) fn instrumented(
     world: &World,
 ) -> Vec<PlannedInstrumentation> {
     let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
-    // The Test Orchestrator's own argument: other runners do not know it.
+    // Only the Test Orchestrator knows this argument.
     let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
     let complete = |paths: &[PathBuf]| paths.iter().map(|path| world.directory.join(path)).collect();
     let planned = |suite: &Instrumented| PlannedInstrumentation {

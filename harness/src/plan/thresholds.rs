@@ -1,5 +1,5 @@
-//! Thresholds without effect: those relative to a missing baseline, of tests that did not run, and those that earlier
-//! ones hide.
+//! Finds thresholds without effect: those relative to a missing baseline, those of tests that did not run, and those
+//! that earlier ones hide.
 
 use memgate_config::{Override, nearest};
 use memgate_model::{Metric, RunReport, Verdict};
@@ -22,7 +22,7 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
 const MOST_TOLD: usize = 10;
 
 /// Entries of `thresholds.tests` that decide nothing in a complete run: they match no test, or earlier entries hide
-/// them. Of a run with errors it is unknown which tests are missing.
+/// them. In a run with errors, it is unknown which tests are missing.
 pub(crate) fn without_effect(settings: &Settings, report: &RunReport) -> Vec<String> {
     if report.verdict == Verdict::Error {
         return Vec::new();

@@ -157,7 +157,7 @@ struct Snapshots {
 
 impl Snapshots {
     fn tell(&mut self, scope: SnapshotScope, records: &[SnapshotRecord], each: &mut impl FnMut(Frame)) {
-        // Also written if empty: it is then known that nothing survived.
+        // A snapshot is written even if it is empty: it shows that nothing survived.
         let chunks = records.chunks(PER_FRAME).map(<[SnapshotRecord]>::to_vec);
         let chunks: Vec<_> = if records.is_empty() { vec![Vec::new()] } else { chunks.collect() };
         for records in chunks {

@@ -1,4 +1,4 @@
-//! Packed streams of a session that has ended: most of a stream repeats earlier parts.
+//! Packs the streams of a session that has ended, and reads packed streams. Most of a stream repeats earlier parts.
 //!
 //! Data flow: a stream that its writer has closed → its committed bytes → zstd → the session, under the same name. A
 //! [`super::stream::Reader`] sees from the first bytes that a stream is packed, and reads it through this module: the

@@ -184,7 +184,7 @@ impl Reader {
     /// The next frame with its time; `None` when all complete frames so far were read.
     ///
     /// # Errors
-    /// On damage. It is not skipped: the next call returns the same error.
+    /// On damage. The damage is not skipped: the next call returns the same error.
     pub fn next_frame(&mut self) -> Result<Option<(Frame, u64)>, StreamError> {
         let mut wanted = HEADER_BYTES;
         loop {
@@ -478,7 +478,7 @@ mod tests {
             for contents in [cut, changed] {
                 let file = file(&contents);
                 let (texts, outcome) = texts(file.path());
-                // Nothing at all is an empty stream.
+                // An empty file is an empty stream.
                 assert!(outcome.is_err() || contents.is_empty() || texts == said, "{at}");
                 assert!(said.starts_with(&texts), "{at}");
             }

@@ -1,4 +1,4 @@
-//! The memory of a stopped process, and which blocks hold which.
+//! Copies the memory of a stopped process, and finds which blocks hold which.
 //!
 //! Data flow: the reply to a boundary orders a copy → [`prepare`] decides whether the process may be asked for one, and
 //! notes the positions of its threads → the agent forks a copy that sleeps, and reports its boundary again
@@ -8,9 +8,10 @@
 //!
 //! # Why a copy, and why it is read from outside
 //!
-//! The guest is stopped only as long as a fork takes, and the memory does not change while it is read. The copy runs no
-//! code of the guest, and only four system calls of the agent: all parsers, searches and limits are here. Registers of
-//! other threads cannot be seen (that would need `ptrace`, which guests notice), and the report says so.
+//! The guest is stopped only as long as a fork takes, and the copy's memory does not change while it is read. The copy
+//! runs no code of the guest, and only four system calls of the agent. All parsers, searches and limits are in the
+//! harness. Registers of other threads cannot be seen (that would need `ptrace`, which guests notice), and the report
+//! says so.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -67,7 +68,7 @@ pub(super) struct Copy {
 /// Whether this process may be asked for a copy of itself.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub(super) fn prepare(guest: u32, visible: bool, capabilities: &[String]) -> Result<Prepared, String> {
     if !capabilities.iter().any(|it| it == capability::NATIVE_COPY) {
         return Err("the agent in this process cannot copy it".to_owned());
@@ -92,7 +93,7 @@ impl Copy {
     /// Opens the copy that the agent reported, while the guest still waits.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     pub(super) fn open(prepared: &Prepared, told: NativeCopy) -> Result<Self, String> {
         if told.pid == 0 {
             let why = std::io::Error::from_raw_os_error(told.error);
@@ -232,8 +233,8 @@ impl Memory for Remote {
     }
 }
 
-/// The guest's threads at the moment of the copy. A thread that did not move between two looks was at that position;
-/// for one that moved, the lower stack pointer counts; of a running one nothing is known.
+/// The guest's threads at the moment of the copy. A thread that did not move between two looks was at that position.
+/// For a thread that moved, the lower stack pointer counts. For a running thread, nothing is known.
 fn threads(prepared: &Prepared, told: &NativeCopy) -> Vec<Thread> {
     let after = stands(prepared.guest);
     let mut ids: Vec<u32> = after.keys().copied().collect();

@@ -54,7 +54,7 @@ pub trait Follow: Send {
     fn ended(&mut self, end: &ProcessEnd);
 }
 
-/// Identifies a process within one recorder. Process ids are reused, keys are not.
+/// Identifies a process within one recorder. The system reuses process ids; keys are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessKey(pub(crate) u64);
 

@@ -217,8 +217,8 @@ impl<'a> Following<'a> {
         Ok(())
     }
 
-    /// If the reply orders a copy and one is possible, it becomes that order alone; if none is possible, the reply
-    /// without it.
+    /// If the reply orders a copy and a copy is possible, returns that order alone. If none is possible, returns the
+    /// reply without that order.
     fn prepare_copy(&mut self, reply: Reply, boundary: u32) -> Reply {
         if !reply.has(order::COPY) {
             return reply;

@@ -1,4 +1,5 @@
-//! The guest is this test program: in this process (then `/proc` is not read), or started again as a child.
+//! The guest is this test program: either this process (then `/proc` is not read), or the program started again as a
+//! child.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -196,9 +197,9 @@ fn guest_process() {
             for test in 0_u32..40 {
                 guest.boundary(BoundaryKind::TestStart, &test.to_string());
                 match test {
-                    // A call that the agent does not replace: it reports nothing.
+                    // This call is not one that the agent replaces, so it reports nothing.
                     20 => kept.push(File::open("/proc/self/comm").unwrap()),
-                    // As many as before, but a different one; the agent saw it.
+                    // The number of descriptors is the same, but one is different. The agent saw it.
                     25 => {
                         kept.clear();
                         kept.push(File::open("/proc/self/stat").unwrap());
@@ -339,7 +340,7 @@ fn a_hanging_process_says_where_its_threads_stand() {
     let (recorder, seen) = record(folder.path(), options());
     let mut child = child(folder.path(), "wait");
     let Ok(Seen::Started(process)) = seen.recv_timeout(LONG) else { panic!() };
-    // It may still be at its boundary for a moment; then it waits in its read forever.
+    // The process may still be at its boundary for a moment. Then it waits in its read forever.
     let begun = Instant::now();
     let stand = loop {
         let sample = recorder.capture(process.key).unwrap();
@@ -376,7 +377,7 @@ fn between_boundaries_samples_are_taken_no_more_often_than_the_interval() {
             taken.push(Duration::from_nanos(t_ns));
         }
     }
-    // However late they are on a busy machine: the next sample is due an interval after the previous one.
+    // On a busy machine, samples may be late. Even so, the next sample is due an interval after the previous one.
     for pair in taken.windows(2) {
         assert!(pair[1] - pair[0] >= interval, "{taken:?}");
     }

@@ -26,7 +26,7 @@ pub(super) struct Tracked {
     pub(super) pid: u32,
     /// Whether `/proc/PID` is this process.
     pub(super) visible: bool,
-    /// `None` also if the system has no pidfds or forbids them.
+    /// `None` if the process is this one, or if the system has no pidfds or forbids them.
     pub(super) pidfd: Option<OwnedFd>,
     pub(super) died: AtomicBool,
     pub(super) stopping: AtomicBool,
@@ -42,7 +42,7 @@ impl Tracked {
     /// Tells the guest that a harness is present. From now on it waits for us at boundaries.
     pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
         handshake::attach(&page)?;
-        // The pidfd is opened before the check: so the number cannot be reused in between.
+        // The pidfd is opened before the check, so that the number cannot be reused in between.
         let handle = pid.try_into().ok().and_then(Pid::from_raw);
         let pidfd = handle.filter(|_| pid != std::process::id());
         let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());

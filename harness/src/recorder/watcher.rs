@@ -135,7 +135,7 @@ impl Watcher {
     fn follow(&mut self, key: ProcessKey, path: &Path) -> Result<(), String> {
         let file = File::options().read(true).write(true).open(path).map_err(|e| chain(&e))?;
         let Some(pid) = process::writer_of(&file).map_err(|e| chain(&e))? else {
-            // A bare stream from somebody else: there is no process to follow.
+            // A bare stream that another program wrote: there is no process to follow.
             return Ok(());
         };
         let page = ControlPage::map(file).map_err(|e| chain(&e))?;

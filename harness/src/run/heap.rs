@@ -30,7 +30,7 @@ use crate::session::write_atomically;
 
 /// Replaces `hprof` in the name of a dump's ledger.
 const LEDGER: &str = "ledger.json";
-/// An object is a step of the holder's path if it retains this part of what the step before retains.
+/// An object is the next step of the holder's path if it retains this part of what the previous step retains.
 const MOST_OF_IT: f64 = 0.7;
 /// Maximum number of named objects of that path.
 const NAMED: usize = 4;
@@ -62,7 +62,7 @@ pub(super) fn look(
     if let Some(heap) = heap {
         checks.push(looking.check(heap, expected(folder, heap.at, processes)));
     }
-    // Dumps that only `measure.java` asked for: report what held the heap.
+    // Dumps that only `measure.java` requested: reports what held the heap.
     let looked_at: BTreeSet<String> =
         checks.iter().flat_map(|check| &check.dumps).map(|dump| dump.path.clone()).collect();
     for time in [HeapTime::OutOfMemory, HeapTime::Limit] {
@@ -102,7 +102,7 @@ const fn at(time: HeapTime) -> HeapAt {
     }
 }
 
-/// A process and its dump; or where the dump should be, and why it is missing.
+/// A process and the path of its dump; or the path where the dump should be, and why it is missing.
 pub(super) type Expected = (u32, Result<PathBuf, (PathBuf, String)>);
 
 /// The expected dumps: one for each process that ran tests, or in which memory ran out.
@@ -380,7 +380,8 @@ fn leaks(dump: &Index, dominators: &Dominators, analysis: Analysis) -> Vec<HeapL
     all.filter_map(|leak| {
         let last = leak.path.last()?;
         let retained = dump.object(last.id).and_then(|object| dominators.retained(object));
-        // A class that is not among the most frequent ones has the first object, at least.
+        // The class may be missing among the most frequent ones. The first object has it, so at least one object
+        // counts.
         let of_class = leak.classes.iter().find(|of| of.class == last.class).map_or(1, |of| of.instances);
         Some(HeapLeak {
             class: last.class.clone(),
@@ -409,7 +410,7 @@ fn steps(leak: &Leak) -> Vec<HolderStep> {
             HolderStep { kind: reference.kind.to_owned(), owner: reference.owner.clone(), name, class }
         })
         .collect();
-    // The way to a class through its loader says nothing useful.
+    // The path to a class through its loader gives no useful information.
     match steps.iter().rposition(|step| step.kind == "static") {
         Some(at) => drop(steps.drain(..at)),
         None => {
@@ -443,7 +444,7 @@ fn held(dump: &Index, dominators: &Dominators, threads: &[Thread]) -> String {
             thread.frames.iter().flat_map(|frame| frame.locals.iter().map(move |local| (frame, local)));
         let retained = locals
             .filter_map(|(frame, local)| Some((dominators.retained(dump.object(local.id)?)?, frame, local)));
-        // Innermost first: of locals that retain the same, it is the relevant one.
+        // Frames are ordered innermost first. If locals retain the same, the innermost one is relevant.
         let mut most = None;
         for (bytes, frame, local) in retained {
             if most.as_ref().is_none_or(|(before, _, _)| bytes > *before) {
@@ -467,7 +468,7 @@ fn is_jdk(method: &str) -> bool {
     ["java.", "javax.", "jdk.", "sun.", "com.sun."].iter().any(|package| method.starts_with(package))
 }
 
-/// From an object down, while one object below it retains most of it; at most `NAMED` objects.
+/// The path from an object down, as long as one object below retains most of it; at most `NAMED` objects.
 fn way(dominators: &Dominators, top: u32) -> impl Iterator<Item = u32> {
     let mut way = vec![top];
     let mut at = top;

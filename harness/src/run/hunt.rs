@@ -1,9 +1,9 @@
-//! `--hunt`: repeats tests that were never suspect, to find growth that does not come with every execution.
+//! `--hunt`: repeats tests that were never suspect, to find growth that does not occur in every execution.
 //!
-//! Data flow: screened and confirmed suites → [`Unit`]s (native tests, Java test classes), those with most survivors
-//! first, the suites in turn → each is repeated alone for its share of the remaining time ([`Clock`]) → units that grew
-//! join the confirmations of their suite and are judged like them; for the others the `Hunt` of the suite only keeps
-//! how often they ran.
+//! Data flow: screened and confirmed suites → [`Unit`]s (native tests, Java test classes), the suites in turn, and in
+//! each suite the units with most survivors first → each is repeated alone for its share of the remaining time
+//! ([`Clock`]) → units that grew join the confirmations of their suite and are judged like them; for the others the
+//! `Hunt` of the suite only keeps how often they ran.
 
 use std::time::{Duration, Instant};
 

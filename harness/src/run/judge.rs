@@ -1,4 +1,4 @@
-//! From facts and records to the report. The same for a run that has just ended and for an old one.
+//! Makes the report from facts and records. This works the same for a run that has just ended and for an old one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::origin;
 use crate::reading::{self, Records};
 use crate::session::facts::Facts;
 
-/// Judges a run. Records that are not at hand are read from `frames`; stream names may also be absolute paths.
+/// Judges a run. Missing records are read from `frames`; stream names may also be absolute paths.
 #[must_use]
 pub fn judge(
     facts: &Facts,

@@ -4,12 +4,13 @@
 //! alone) → [`hunt`] (tests that are not suspect, if there is time) → [`Facts`] in the session → [`judge`] with symbols
 //! from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`.
 //!
-//! Three layers, each knows only those below it:
+//! The code has three layers; each knows only the layers below it:
 //!
 //! - [`runners`]: one folder for each test framework. Each implements one trait, `Framework`: confirm suspects, name
 //!   candidates of a hunt, repeat one. The screening pass decides which framework a suite has, and what it knows about
 //!   boundaries (`session::facts::Kind`).
-//! - [`engine`]: starts a command, follows its frames, replies at boundaries, ends it in time. It knows no framework.
+//! - [`engine`]: starts a command, follows its frames, replies at boundaries, ends it in time. It knows no test
+//!   framework.
 //! - [`session`](crate::session) and [`reading`](crate::reading): the stored data of a run, and the content of its
 //!   frames.
 
@@ -223,8 +224,8 @@ async fn record(
     Ok((facts, records))
 }
 
-/// Warns about modules without symbols: a leak is still found without them, but the user can do something about its
-/// missing lines.
+/// Warns about modules without symbols: memgate finds leaks without symbols too, but the user can supply them to get
+/// lines.
 pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
     for (module, why) in symbols.failures() {
         console.warning(&format!("no symbols for {module}: {why}"));

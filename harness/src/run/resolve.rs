@@ -1,9 +1,9 @@
 //! Resolves stacks to frames with functions and lines, and remembers the result.
 //!
 //! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers, else
-//! `memgate-symbols`, which also searches the files the user named ([`SymbolFiles`]) → model frames. What was resolved
-//! when the run was recorded is written to `symbols.json`, so that a session can be judged again after a rebuild, and
-//! on another machine.
+//! `memgate-symbols`, which also searches the files the user named ([`SymbolFiles`]) → model frames. The symbols
+//! resolved during the run are written to `symbols.json`, so that a session can be judged again after a rebuild, and on
+//! another machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -99,10 +99,10 @@ impl Symbols {
         Self { kept, ..self }
     }
 
-    /// Loads what was resolved when `session` was recorded.
+    /// Loads the symbols that were resolved when `session` was recorded.
     ///
     /// # Errors
-    /// When the session's file is there and cannot be read.
+    /// When the session's file exists but cannot be read.
     pub fn recall(&mut self, session: &Path) -> Result<(), ExpectedError> {
         let path = session.join(FILE);
         if !path.is_file() {
@@ -120,7 +120,7 @@ impl Symbols {
         Ok(())
     }
 
-    /// Writes what was resolved into `session`.
+    /// Writes the resolved symbols into `session`.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -148,7 +148,8 @@ impl Symbols {
         fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
     }
 
-    /// Modules without symbols, each with the reason. A device's own libraries are left out: nobody has their symbols.
+    /// Modules without symbols, each with the reason. A device's own libraries are left out, because their symbols are
+    /// not available.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         let told = self.failures.iter().filter(|(module, _)| !is_of_android(module));
         told.map(|(module, why)| (module.as_str(), why.as_str()))

@@ -1,8 +1,8 @@
-//! The facts of a run besides its frames: which stream belongs to which suite and test, how processes ended, what
-//! failed. Kept in `session.json`, so that `memgate gate` judges a session exactly like `memgate run`.
+//! The facts of a run that are not in its frames: which stream belongs to which suite and test, how processes ended,
+//! what failed. Kept in `session.json`, so that `memgate gate` judges a session exactly like `memgate run`.
 //!
 //! Data flow: screening and confirming fill [`Facts`]; [`Facts::input`] joins them with the records of the streams into
-//! the `RunInput` of `analysis`. They contain no environment and no secret.
+//! the `RunInput` of `analysis`. Facts contain no environment and no secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -111,7 +111,7 @@ pub struct JavaFacts {
     /// Whether screening was switched off: nothing is judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_off: bool,
-    /// What this kind of run cannot show.
+    /// Limits of this kind of run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
     /// Whether native memory of its libraries must not be judged.
@@ -283,7 +283,7 @@ impl Kind {
         let tests = record.windows.iter().any(tests) || record.open.iter().any(|open| tests(&open.window));
         match &record.java {
             Some(java) if java.jvm.is_some() || tests => {
-                // An agent lists its capabilities.
+                // Only an agent's hello lists capabilities.
                 let told = record.hello.as_ref().is_some_and(|hello| !hello.capabilities.is_empty());
                 if told { Self::Junit } else { Self::JunitObserved }
             }

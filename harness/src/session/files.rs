@@ -1,4 +1,4 @@
-//! Writes files such that nobody ever reads an incomplete one.
+//! Writes files so that nobody ever reads an incomplete one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

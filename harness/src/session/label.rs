@@ -1,5 +1,5 @@
-//! The label with which a process is started. The stream itself then says what it was recorded for: a session whose run
-//! was interrupted, or a file copied out of one, can still be judged.
+//! The label with which a process is started. It makes the stream itself contain the purpose of the recording, so that
+//! a session whose run was interrupted, or a file copied out of a session, can still be judged.
 
 /// The purpose of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Label {
         }
     }
 
-    /// Parses the label of a hello. A label that memgate did not write is a screen.
+    /// Parses the label of a hello. Any other label counts as a screening pass.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         let parts: Vec<&str> = text.split(SEPARATOR).collect();

@@ -48,7 +48,7 @@ const LOCK_FILE: &str = ".lock";
 
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-/// How many other names are tried when two runs begin in the same millisecond.
+/// How many other names are tried if two runs begin in the same millisecond.
 const NAME_ATTEMPTS: u32 = 100;
 
 /// A session folder.
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// The same for a part of a run. Its name contains the part: sessions of several machines may be collected in one
-    /// folder. All parts may also be created in one folder: as many additional sessions are kept.
+    /// folder. All parts may also be created in one folder, so one additional session is kept for each part.
     ///
     /// # Errors
     /// When the folder cannot be written, with the path concerned.
@@ -298,7 +298,7 @@ fn pack(path: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Creates a folder in which nobody else can put a link for us to follow.
+/// Creates a folder in which no other user can place a link that we would follow.
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }

@@ -1,5 +1,4 @@
-//! Groups processes into suites, and names suites: names are as short as possible while different suites have different
-//! names.
+//! Groups processes into suites, and names suites: names are as short as possible, but unique.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,8 +44,8 @@ pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
 /// Longest text of the arguments in the name of a suite that another one started.
 const ARGUMENTS_SHOWN: usize = 120;
 
-/// A name for the suite of processes that a measured program started. It has all its arguments, if they are short, and
-/// is none of the names that are `taken`. So the names of other suites do not depend on it.
+/// A name for the suite of processes that a measured program started. The name contains all arguments, if they are
+/// short, and is not among the names in `taken`. So the names of other suites do not depend on it.
 pub fn name_of_started(configured: Option<&str>, id: &SuiteId, taken: &mut BTreeSet<String>) -> String {
     let own = [&[tail(&id.executable, 1)][..], &id.arguments].concat().join(" ");
     let own = match own.char_indices().nth(ARGUMENTS_SHOWN) {

@@ -1,4 +1,4 @@
-//! Rebuilds the facts of a run from its streams alone: who wrote them, and what they were recorded for.
+//! Rebuilds the facts of a run from its streams alone: which process wrote each stream, and for what purpose.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub fn of_session(
     Ok(facts)
 }
 
-/// The facts from streams alone: who wrote them, and what they were recorded for.
+/// The facts from streams alone: which process wrote each, and for what purpose.
 #[must_use]
 pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Arc<Mappings>) -> Facts {
     let mut facts = Facts::new("", name, String::new());
@@ -72,7 +72,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
             match Label::from_text(&hello.label) {
                 Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
                 Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
-                // It only narrowed the search.
+                // This run only narrowed the search, so it is not judged.
                 Label::Narrow { .. } => {}
                 Label::Rounds { suite } => rounds.push((suite, process)),
                 Label::Stacks { suite } => stacks.push((suite, process)),
@@ -198,7 +198,7 @@ fn with_settings(processes: Vec<ProcessFacts>, records: &Records) -> Vec<(Config
     processes.into_iter().map(of).collect()
 }
 
-/// The kind of a suite. A process that ran no test does not change it if others ran tests.
+/// The kind of a suite. A process that ran no test does not affect the kind if others ran tests.
 fn kind_of(screen: &[ProcessFacts], records: &Records) -> Kind {
     let kinds = screen.iter().filter_map(|process| records.get(&process.stream)).map(Kind::of);
     let kinds: Vec<Kind> = kinds.collect();
@@ -243,7 +243,7 @@ fn add_repeated(
 ) {
     let kind = match (n, kind) {
         (Some(_), _) => Kind::Program,
-        // It should have repeated a test, but recorded none.
+        // The process should have repeated a test, but recorded none.
         (None, Kind::Program) => Kind::Tests,
         (None, kind) => kind,
     };

@@ -1,5 +1,5 @@
-//! Test classes that a run did not measure again, because they left no more than the baseline says (`screen:
-//! baseline`): the accepted figures of their tests stay valid.
+//! Test classes that a run did not measure again, because they left no more than the baseline allows (`screen:
+//! baseline`). The accepted figures of their tests stay valid.
 //!
 //! A session has them in its [`Facts`]. A session merged from shards has no facts: it has them in a file.
 

@@ -112,8 +112,8 @@ struct Property {
     value: serde_json::Value,
 }
 
-/// The commands of the enabled tests with the tests' names, from `ctest --show-only=json-v1`; empty if that shows
-/// nothing.
+/// The commands of the enabled tests with the tests' names, from `ctest --show-only=json-v1`; empty if the output has
+/// none.
 #[must_use]
 pub fn commands(json: &[u8]) -> Vec<(String, Vec<String>)> {
     let shown = serde_json::from_slice::<Shown>(json).map(|shown| shown.tests).unwrap_or_default();

@@ -36,7 +36,7 @@ const DROPPED_FLAGS: [&str; 13] = [
     "stream_result_to",
 ];
 
-/// Variables that do the same but are not named after a flag: shards, and those that Bazel sets.
+/// Variables that do the same without being named after a flag: those for shards, and those that Bazel sets.
 const DROPPED_VARIABLES: [&str; 9] = [
     "GTEST_TOTAL_SHARDS",
     "GTEST_SHARD_INDEX",
@@ -160,8 +160,8 @@ pub fn confirm(
     again(hello, environ, [format!("--gtest_filter={filter}"), format!("--gtest_repeat={repeat}")])
 }
 
-/// The same process once more, with its filter and shard, without the agent. It writes no results: those of the first
-/// execution stay.
+/// The same process once more, with its filter and shard, without the agent. It writes no results, so that those of the
+/// first execution stay.
 #[must_use]
 pub fn once_more(hello: &Hello, environ: &[(OsString, OsString)]) -> Launch {
     let is_of_results = |argument: &str| {
@@ -248,7 +248,7 @@ pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
     }
     let pattern = pattern_of(id);
     let mut excluded = BTreeSet::new();
-    // The test itself may be listed twice: a program that runs all tests twice lists them twice.
+    // The listing may contain the test twice, if the program runs all tests twice.
     for other in all.iter().filter(|test| *test != id && matches(&pattern, test)) {
         let negative = pattern_of(other);
         if matches(&negative, id) {

@@ -121,7 +121,7 @@ pub fn inspect(
         return not("not executable");
     }
     let privileged = is_privileged(&path, &metadata);
-    // A program may be executable but not readable: it can be run, but nothing is known of it.
+    // A program may be executable but not readable. It can be run, but its kind is unknown.
     let kind = match File::open(&path) {
         Ok(file) => kind_of(&file).map_err(read)?,
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Kind::Other,

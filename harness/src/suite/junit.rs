@@ -1,5 +1,5 @@
-//! JUnit in Java virtual machines: which commands start them, which machines form one suite, and how its tests run
-//! again.
+//! JUnit in Java virtual machines: which commands start them, which virtual machines form one suite, and how its tests
+//! run again.
 //!
 //! The data that the screening pass recorded of a worker (its hello, its own report, its environment) become the
 //! command line of memgate's launcher: the same `java`, flags, class path, directory, environment and system
@@ -69,8 +69,8 @@ const STANDARD: [&str; 16] = [
     "sun.",
     "user.",
 ];
-/// Those that the virtual machine reads before any code of the build runs, or owns itself. If a build sets one later,
-/// that has less effect than an option would have.
+/// Properties that the virtual machine reads before any code of the build runs, or that it owns. Setting one later has
+/// less effect than an option would have.
 const AT_START: [&str; 17] = [
     "file.encoding",
     "file.separator",

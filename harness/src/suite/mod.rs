@@ -1,4 +1,4 @@
-//! The programs to run: their kinds, and how their tests are repeated.
+//! Inspects the programs to run, and builds the commands that repeat their tests.
 //!
 //! [`inspect`] looks at a program's file without running it. [`gtest`], [`junit`] and [`command`] turn data of the
 //! screening pass into the command lines that confirm suspects. Only [`gtest::list_tests`] starts a process here.

@@ -52,8 +52,8 @@ pub(super) fn growth(
     Ok(Answer { shown: Shown::Growth { dumps, growing, hidden }, code, odd })
 }
 
-/// Are dumps named in the order in which they were written, as far as they tell? `*.hprof` names day10 before day2, and
-/// what grows does not grow in that order.
+/// Are dumps named in the order in which they were written, as far as their times are known? `*.hprof` expands to day10
+/// before day2, and growth cannot be seen in that order.
 pub(super) fn in_order<'f>(files: impl Iterator<Item = (&'f Path, u64)>) -> Result<(), ExpectedError> {
     let mut last = None::<(&Path, u64)>;
     for (file, written) in files.filter(|(_, written)| *written > 0) {
@@ -82,7 +82,7 @@ pub(super) fn read(
     watch: &Watch<'_>,
 ) -> Result<(Ledger, Oddities), ExpectedError> {
     if is_ledger(path)? {
-        // Its names may be other ones than those of the dumps: then nothing grows.
+        // The ledger may have other names than the dumps. Then no growth would be found.
         if renames.is_some() {
             let what = format!("{} is a ledger: no mapping file changes its names", path.display());
             return Err(ExpectedError::usage(

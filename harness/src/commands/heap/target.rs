@@ -1,7 +1,7 @@
-//! Writes copies: a file is either complete, or as it was before.
+//! Writes copies. A target file is either complete or unchanged.
 //!
 //! Data flow: a free name, or a regular file → a new file next to it, compressed if the name says so → renamed when it
-//! is complete. Anything else (a pipe, a device) is written directly, and stays.
+//! is complete. Any other target (a pipe, a device) is written directly, and never removed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

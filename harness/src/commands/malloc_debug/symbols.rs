@@ -89,7 +89,7 @@ impl Namer {
         match self.resolve(&library, mapping, start, pc) {
             Ok(symbols) => symbols,
             Err(why) => {
-                // System libraries are never at hand: no doubt is reported.
+                // Symbols of system libraries are never available, so no doubt is reported.
                 if !mapping.name.starts_with("/system/") && !mapping.name.starts_with("/apex/") {
                     self.doubts.entry(mapping.name.clone()).or_insert_with(|| format!("no symbols: {why}"));
                 }

@@ -42,7 +42,7 @@ pub(in crate::run) fn silent(launch: Launch) -> Launch {
     Launch { stdin: Stream::Null, stdout: capture, stderr: capture, ..launch }
 }
 
-/// A command may build its tests in a folder that it removes afterwards.
+/// Why a test cannot run again: a command may build its tests in a folder that it removes afterwards.
 pub(in crate::run) fn cannot_run_again(why: &ExpectedError) -> String {
     format!("it cannot be started again, its program or the folder it ran in may be gone: {why}")
 }
@@ -94,7 +94,8 @@ pub(in crate::run) fn outcome(
     ConfirmationFacts::Repeated(facts)
 }
 
-/// Why no stream can begin in the folder `frames`, if so. Called when a process that should be recorded wrote nothing.
+/// Returns why no stream can begin in the folder `frames`, if so. Called when a process that should be recorded wrote
+/// nothing.
 pub(in crate::run) fn no_room(frames: &Path) -> Option<String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|limit| limit < FIRST_BYTES) {

@@ -1,7 +1,7 @@
 //! The time in which the suspects of a suite are run again (`measure.confirm_budget`).
 //!
 //! Each suspect takes the time it needs, at most its share of the remaining time; time that the first ones do not use
-//! goes to the others. Time counts while at least one of them runs. Suspects that get no time are counted and reported.
+//! goes to the others. Time counts while at least one suspect runs. Suspects that get no time are counted and reported.
 //! A test whose survivors were all freed by later tests is repeated only while repeating has taken no longer than the
 //! suite, unless a time is configured. Java test classes get more time: each needs virtual machines of its own.
 
@@ -24,7 +24,7 @@ const LEAST_OF_CLASS: Duration = Duration::from_secs(60);
 pub(in crate::run) struct Budget {
     whole: Duration,
     least_share: Duration,
-    /// Until this much is spent, tests whose survivors were all freed are repeated too.
+    /// Until this much is spent, tests whose survivors were all freed are also repeated.
     of_freed: Duration,
     /// Spent by tests that have ended.
     spent: Duration,

@@ -16,7 +16,8 @@ pub(in crate::run) struct Interrupts {
     hang_up: Signal,
     /// Whether the user has been told that the tests are being stopped.
     told: Arc<AtomicBool>,
-    /// Not waited for. It makes a write beyond the file size limit an error to report, not the end of memgate.
+    /// Never awaited. Listening to it turns a write beyond the file size limit into an error to report, instead of the
+    /// end of memgate.
     _file_size: Signal,
 }
 

@@ -29,8 +29,8 @@ pub(in crate::run) enum Clocked {
 pub(in crate::run) enum Limit {
     /// memgate's own run: the test is ended.
     Ends(Duration),
-    /// The user's run: memgate warns once, and the test goes on. Only processes that outlive the command are no longer
-    /// waited for.
+    /// The user's run: memgate warns once, and the test goes on. Only for processes that outlive the command, waiting
+    /// ends.
     Tells(Duration),
 }
 
@@ -102,7 +102,7 @@ struct Live {
     tested: bool,
     /// Whether memgate has warned about the current test.
     told: bool,
-    /// The limit it exceeded. It is no longer waited for.
+    /// The limit it exceeded. The run no longer waits for it.
     timed_out: Option<Duration>,
 }
 

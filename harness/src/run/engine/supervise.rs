@@ -24,8 +24,8 @@ use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder};
 use crate::session::facts::EndingFacts;
 
-/// How long a listing of descriptors and threads stays valid while their numbers do not change. The names of those that
-/// the agent does not see come and go may be this old.
+/// How long a listing of descriptors and threads stays valid while their numbers do not change. The names of
+/// descriptors and threads that appear and vanish unseen by the agent may be this old.
 const LISTING_STANDS: Duration = Duration::from_millis(20);
 /// How often waiting events are read, and progress is shown.
 const TICK: Duration = Duration::from_millis(250);
@@ -110,7 +110,7 @@ pub(in crate::run) async fn supervise(
     let started = Instant::now();
     let program = launch.program.clone();
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
-    // Such a process repeats its test until told to stop. One that sends nothing would run forever.
+    // Such a process repeats its test until told to stop. A process that sends nothing would run forever.
     let repeats = preload && clocked == Clocked::Alone;
     let state = RunState::new(clocked, limit).with_limits(limits);
     let unseen_since = repeats.then_some(started);

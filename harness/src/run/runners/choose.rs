@@ -1,4 +1,4 @@
-//! Chooses how a command is measured, from the kind of its program. Decides and says so; starts nothing.
+//! Chooses how a command is measured, from the kind of its program. Starts nothing, but reports the decision.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(super) struct Choice {
     pub(super) text: String,
 }
 
-/// Folders of the system's programs: nobody tests those.
+/// Folders of the system's programs, which are never tested.
 const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/snap"];
 
 /// Decides for `suite`, whose program is `program`.

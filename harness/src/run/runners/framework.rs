@@ -42,7 +42,7 @@ impl Suite {
     }
 }
 
-/// What a hunt repeats.
+/// A unit that a hunt repeats.
 #[derive(Debug)]
 pub(in crate::run) struct Unit {
     /// The name of the test or test class.
@@ -66,7 +66,7 @@ pub(in crate::run) enum Ran {
     Still(u64),
     /// It grew within this number of executions, and joined the confirmations.
     Grew(u64),
-    /// It cannot be repeated so often: why.
+    /// It cannot be repeated so often; the reason.
     Unusable(String),
 }
 

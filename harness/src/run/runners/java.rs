@@ -1,4 +1,5 @@
-//! Java tests, on this machine or on a device: grouped by class, and when a repeated one has run often enough.
+//! Java tests, on this machine or on a device: groups tests by class, and decides when a repeated test has run often
+//! enough.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Tests of a screened suite that should have run and did not, or ran too rarely: a problem of their suite, or a
-//! warning.
+//! Finds tests of a screened suite that should have run and did not, or ran too rarely. Each is a problem of its suite,
+//! or a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! How the tests of each framework run: once in the screening pass, and again.
+//! Runs the tests of each framework: once in the screening pass, and again to confirm suspects.
 //!
 //! Data flow: a command of the plan → [`choose`] decides how it is measured → the screening pass of that kind →
 //! [`Screened`]: the known facts of a suite ([`framework::Suite`]), and the [`Runner`] that runs its tests again. A

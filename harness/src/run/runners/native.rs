@@ -1,5 +1,5 @@
 //! The screening pass of native programs: one command, run as the user would run it, with the agent inside. Only
-//! afterwards it is known which programs have GoogleTest tests and which are a test as a whole.
+//! afterwards is it known which programs have GoogleTest tests and which are a test as a whole.
 //!
 //! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into [`Screened`] suites. A program
 //! that could not be measured becomes a problem of its suite, with advice: it is never left out.
@@ -79,7 +79,7 @@ pub(super) async fn screen(
         }
         missing::repetitions(context, &suite.suite);
     }
-    // A filter may leave some executables of a tree without a test: that is no error then.
+    // A filter may leave some executables of a tree without a test. This is no error.
     if let Some(filter) = &context.plan.filter {
         // A shard of a test program has an argument of ours, which respects the filter.
         let is_ours = context.divided.is_some() && choice.mode == Mode::Direct;
@@ -172,7 +172,7 @@ async fn execute_once(
     job.options.starts = starts.as_ref().map(|starts| text(starts.path())).unwrap_or_default();
     let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
     drop(progress);
-    // Removes the list in all cases.
+    // Removes the list of starts, whether the command succeeded or not.
     let listed = starts.map(Starts::end).transpose();
     Ok((done?, listed?))
 }
@@ -223,7 +223,7 @@ fn unseen(
     listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
 }
 
-/// Neither reports tests nor is a virtual machine.
+/// Whether the process neither reports tests nor is a virtual machine.
 fn is_plain(process: &Finished) -> bool {
     let is_native = process.hello().runtime == memgate_wire::Runtime::Native;
     is_native && !has_boundaries(process) && !ran_tests(&process.record)
@@ -272,7 +272,7 @@ fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> String {
     )
 }
 
-/// No process said hello.
+/// Reports a command of which no process said hello.
 fn not_measured(
     planned: &PlannedSuite,
     (program, choice): (&Program, &Choice),
@@ -337,8 +337,8 @@ fn has_something(Screened { suite, runner }: &Screened) -> bool {
 }
 
 /// Groups processes: the same executable with the same arguments is one suite. A process that a measured process
-/// started belongs to it, unless it runs tests of its own. A plain program may start itself for each of its tests
-/// (libuv): such processes are suites, too.
+/// started belongs to the suite of its starter, unless it runs tests of its own. A plain program may start itself for
+/// each of its tests (libuv): such processes are suites, too.
 fn suites(
     context: &Context<'_>,
     (selected, program): (&Selected, &Program),
@@ -368,7 +368,7 @@ fn suites(
     let (forked, started): (Vec<_>, Vec<_>) = others.into_iter().partition(|process| !process.is_main());
     let started = ended_in_order(context.console, started.into_iter().filter(is_plains));
     let mut forked = naming::grouped(forked.into_iter().map(with_id));
-    // With an argument of its own, it gets a name of its own even if the executable was also measured.
+    // This argument gives it a name of its own, even if the executable was also measured.
     let not_measured = |unseen: &Unseen| SuiteId {
         executable: unseen.path.clone(),
         arguments: vec!["(not measured)".to_owned()],
@@ -404,15 +404,15 @@ fn suites(
     screened.extend(naming::grouped(started.into_iter().map(with_id)).into_iter().map(|(id, processes)| {
         let name = naming::name_of_started(planned.name.as_deref(), &id, &mut taken);
         let mut screened = measured.suite(context, name, processes);
-        // `{n}` repeats the command, not what it starts.
+        // `{n}` repeats the command, not the programs that it starts.
         screened.runner = Runner::Process(Process { repeating: None });
         screened
     }));
     screened
 }
 
-/// Processes that reached their end. A plain program may end what it starts by a signal (a server for its tests): what
-/// such a process leaves is unknown.
+/// Processes that reached their end. A plain program may end a process that it started by a signal (a server for its
+/// tests). What such a process leaves is unknown.
 fn ended_in_order(console: &Console, started: impl Iterator<Item = Finished>) -> Vec<Finished> {
     let is_over = |process: &Finished| process.record.end.is_some() && process.record.goodbye.is_some();
     let (over, broken_off): (Vec<_>, Vec<_>) = started.partition(is_over);
@@ -449,7 +449,7 @@ impl Measured<'_> {
         // GoogleTest itself began a round and found nothing to run: all tests belong to another shard, or are filtered
         // out or disabled.
         let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
-        // Below a command only tests are measured: the report says what the other programs are.
+        // Below a command, only tests are measured. The report says what the other programs are.
         let is_plain = mode == Mode::Tree
             && planned.targets.is_empty()
             && processes.iter().all(|process| process.record.asked_for_no_test());

@@ -1,5 +1,5 @@
-//! Finds test programs that ran below a command but did not report. The agent in the starting process notes each start,
-//! the harness looks at the file, and a test that could not be measured becomes a suite with an error.
+//! Finds test programs that a command started but that did not report. The agent in the starting process notes each
+//! start. The harness inspects the file. A test that could not be measured becomes a suite with an error.
 //!
 //! Data flow: [`Starts::begin`] creates the list (`memgate_wire::starts`) → a thread looks at every new program's file
 //! at once, because it may soon be removed → [`Starts::end`] → [`Listed::unseen`]: the tests among them that did not

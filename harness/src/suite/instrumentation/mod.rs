@@ -225,7 +225,8 @@ impl Call<'_> {
     /// The user's arguments and ours; for a key that both have, the user's value comes first.
     fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.arguments.to_vec();
-        // It would put listeners before the runner's own: a test would then not be over when the agent looks at it.
+        // With this argument, our listeners would run before the runner's own, and a test would not be over when the
+        // agent looks at it.
         pairs.retain(|(key, _)| key != "newRunListenerMode");
         let mut add = |key: &str, ours: &str| match pairs.iter_mut().find(|(known, _)| known == key) {
             Some((_, value)) => *value = format!("{value},{ours}"),
@@ -426,7 +427,7 @@ mod tests {
         let own = ["a.ATest", "a.BTest"].map(|class| Selection { class: class.into(), test: None });
         let told = Call { own: Some(&own), mode: Mode::Once, ..call.clone() }.command();
         assert!(told.contains("-e class a.ATest,a.BTest"), "{told}");
-        // A class that is repeated has tests that the filter leaves out.
+        // A repeated class may contain tests that the filter leaves out.
         let told = Call { mode: Mode::Repeat(own.to_vec()), ..call }.command();
         assert!(told.contains("-e tests_regex"), "{told}");
     }

@@ -2,8 +2,8 @@
 //! properties or options. A leak may depend on one of them, so each configuration is repeated separately.
 //!
 //! Forks of one execution form one configuration, although their numbers, ports and temporary folders differ. No test
-//! class runs in two forks. If the same class ran twice, any different value separates them. Otherwise, only properties
-//! that both have count, and words with digits in them are ignored.
+//! class runs in two forks of one execution. So if two virtual machines ran the same class, any different value
+//! separates them. Otherwise, only properties that both have count, and words with digits in them are ignored.
 
 use std::collections::BTreeSet;
 use std::path::Path;

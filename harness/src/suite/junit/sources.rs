@@ -2,7 +2,7 @@
 //!
 //! A source folder is `src/*/java` (or kotlin, groovy, scala) outside of `src/main`. A class has the package that its
 //! file declares and the name of the file; top-level classes with other names count too. Some of these classes are no
-//! tests: that does no harm if they are only left out.
+//! tests; this does no harm, because the list is only used to exclude classes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -170,7 +170,7 @@ impl Orders for Confirming {
 }
 
 /// Whether all tests that the program runs were repeated, but not this one. A `main` that chooses tests itself
-/// overrides the filter, and would go on forever. (When a set-up is reported is not known.)
+/// overrides the filter, and would go on forever. (For a set-up, it is not known when it is reported.)
 fn runs_without(test: &str, boundary: &Boundary, record: &ProcessRecord) -> bool {
     boundary.iteration > 0 && setup::suite_of(test).is_none() && record.windows_of(test).next().is_none()
 }

@@ -30,7 +30,7 @@ pub(super) const MOST_FILTER: usize = 100_000;
 /// Tests of one screened process that are repeated together.
 #[derive(Debug, Default)]
 struct Group {
-    /// In their order, up to the last that is needed.
+    /// Tests in their order, up to the last one needed.
     tests: Vec<String>,
     suspects: Vec<String>,
 }

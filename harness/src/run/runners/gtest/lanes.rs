@@ -49,7 +49,7 @@ fn overlaps(suites: &[Vec<Span>]) -> (usize, Vec<Beside>) {
     for (suite, spans) in suites.iter().enumerate() {
         edges.extend(spans.iter().flat_map(|&(begin, end)| [(begin, true, suite), (end, false, suite)]));
     }
-    // If one ends when another begins, they did not overlap.
+    // If one ends at the moment another begins, they did not overlap.
     edges.sort_unstable();
     let (mut most, mut beside) = (1, vec![Beside::Nothing; suites.len()]);
     // Number of running processes of each suite.

@@ -40,7 +40,7 @@ impl AllTests {
     }
 }
 
-/// Lists the tests that this process was to run: with its filter.
+/// The command that lists the tests which this process was to run, with its filter.
 pub(in crate::run::runners) fn listing(process: &Finished) -> Launch {
     let mut listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
     let is_filter = |argument: &&String| gtest::selects_tests(argument) || gtest::is_our_selection(argument);

@@ -88,7 +88,7 @@ async fn each(
     Ok(())
 }
 
-/// Runs one test in processes of its own. Or returns why nothing is known of it.
+/// Runs one test in processes of its own. Or returns why it could not be measured.
 async fn one(
     context: &mut Context<'_>,
     suite: &Suite,

@@ -23,7 +23,7 @@ use crate::run::runners::framework::Suite;
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
-/// What a screened process runs again.
+/// The tests that a screened process runs again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Suspects,

@@ -25,7 +25,7 @@ use crate::run::runners::missing;
 use crate::session::facts::{ConfirmationFacts, JavaFacts, problem};
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// What such a run cannot show.
+/// Limits of such a run.
 pub(super) const LIMITS: &str =
     "each test ran in a process of its own: figures are within a test, growth from test to test is not seen";
 
@@ -171,7 +171,7 @@ async fn repeat_part(
     let whole = problems.is_empty();
     problems.into_iter().for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
     let suspected = finished.iter().any(|process| {
-        // Errors in the frames of the rounds are reported when the rounds are judged.
+        // Errors in the frames of the rounds are reported later, when the rounds are judged.
         screen_rounds(&process.record, &suite.name, &context.plan.policy)
             .is_ok_and(|suspects| !suspects.is_empty())
     });
@@ -205,12 +205,13 @@ async fn repeat_part(
     Ok(true)
 }
 
-/// Whether a test failed. One that fails in its second round is known from its first alone.
+/// Whether a test failed. If a test fails only in its second round, the first round alone is known.
 fn has_failed(record: &ProcessRecord) -> bool {
     record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed))
 }
 
-/// Things that were not measured, each with its tests: a missing listener is not reported once for each test.
+/// Things that were not measured, each with its tests. For example, a missing listener is reported once, not for each
+/// test.
 #[derive(Debug, Default)]
 struct Said(BTreeMap<String, Vec<String>>);
 

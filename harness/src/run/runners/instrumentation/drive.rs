@@ -2,8 +2,8 @@
 //!
 //! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is searched, the agent's
 //! socket in it is reached through adb, and its frames take the usual path ([`Watch`], `RunState`). Both are needed:
-//! the system reports whether the run is complete, the frames contain the survivors. The system's report comes last. It
-//! decides whether the stream of a process that the system killed at once counts as complete.
+//! the system reports whether the run is complete, the frames contain the survivors. The system's report comes last. If
+//! the system killed a process at once, this report decides whether its stream counts as complete.
 //!
 //! Nothing here waits forever: a test that takes too long, an app that does not start and a silent device are ended
 //! after the time limit of one test.

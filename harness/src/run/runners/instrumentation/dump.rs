@@ -1,5 +1,6 @@
 //! A heap dump of a test that leaks, taken while the app waits after its last repetition: the process ends with the
-//! run. When the app is gone, the dump is trimmed if requested. In that case the untrimmed dump is always removed.
+//! run. After the app has ended, the dump is trimmed if requested. The untrimmed dump is then removed, even after a
+//! failure.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
@@ -22,7 +23,7 @@ use crate::session::Session;
 
 /// Folder in the session.
 const FOLDER: &str = "heap-dumps";
-/// The app needs the reply while it still waits, otherwise it goes on without orders.
+/// The app needs the reply while it still waits. Otherwise it goes on without orders.
 pub(super) const LIMIT: Duration = WAIT_FOR_ORDERS.saturating_sub(Duration::from_secs(5));
 
 /// A dump that is taken when its test is seen to leak.

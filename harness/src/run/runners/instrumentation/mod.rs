@@ -5,8 +5,8 @@
 //! ([`probe`]) → the tests run once as they are ([`once`]) → each test class runs several times ([`rounds`]) → suspects
 //! run alone, each repeated in one process ([`repeat`]) → facts of the suite, judged like those of any Java suite. If
 //! each test has a process of its own ([`alone`]), all these steps apply to single tests. Each step is a run of its own
-//! ([`drive`]), because the system ends the app's process with each. Everything that was put on the device is removed
-//! at the end, in all cases.
+//! ([`drive`]), because the system ends the app's process with each. At the end, everything that memgate put on the
+//! device is removed, even after a failure.
 
 mod alone;
 mod drive;
@@ -145,7 +145,7 @@ async fn on_device(
 ) -> Result<OfDevice, Broken> {
     let (mut suite, about) = probe::prepare(context, planned, place).await?;
     let outcome = in_order(context, &mut suite, &about).await;
-    // In all cases, nothing of ours stays on the device.
+    // Even after a failure, nothing of ours stays on the device.
     let left = suite.delivery.remove().await;
     for what in &left {
         context.console.warning(what);
@@ -157,7 +157,7 @@ async fn on_device(
     Ok(outcome)
 }
 
-/// The tests of this shard of a run, by class; `None`: there are none.
+/// The tests of this shard of a run, by class; `None` if it has none.
 fn own(
     context: &Context<'_>,
     suite: &mut OnDevice<'_>,

@@ -1,4 +1,4 @@
-//! A suite on one device: the state that its runs share, and how a run is made.
+//! A suite on one device: the state that its runs share, and the code that makes a run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +24,8 @@ const FOLDER: &str = "instrumentation";
 /// unresponsive.
 pub(super) const WAIT: Duration = Duration::from_millis(4500);
 /// The same for a repeated test, which ends if no order comes, however busy we are, and for a run in which a heap dump
-/// may be taken: the most that the agent grants. Only the test's own thread waits then, and we are known to reach the
-/// app.
+/// may be taken. It is the longest wait that the agent allows. Only the test's own thread waits then, and the
+/// connection to the app is known to work.
 pub(super) const WAIT_FOR_ORDERS: Duration = Duration::from_secs(60);
 
 /// Why a suite is not measured further.

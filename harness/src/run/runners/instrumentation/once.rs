@@ -91,7 +91,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &results);
-    // A runner that reached its end without some tests: the other tests can be screened.
+    // The runner reached its end but some tests did not run. The other tests can be screened.
     let ended = done.lost.is_none()
         && matches!(done.ending, Ending::Incomplete { .. })
         && tests.iter().all(|test| test.status != Status::NotEnded);
@@ -101,8 +101,8 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
         told.push(format!("not measured: {why} (what was printed: {output})"));
         told.extend(missing::told("did not run", &missing));
     } else {
-        // The number of results may still be right because other tests have several, or unknown because a class has
-        // only one.
+        // The number of results may be right only because other tests have several, or unknown because a class has only
+        // one.
         let what = match tests.len() > results.len() {
             true => "did not run, while others ran more than once",
             false => "did not run",
@@ -154,7 +154,7 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
 }
 
 /// Tests that ran but that the agent did not see. A failure before or after the tests of a class is not a test, and the
-/// agent does not learn of it.
+/// agent does not see it.
 fn unseen(tests: &[TestResult], ran: &BTreeSet<String>) -> BTreeSet<String> {
     let has_run = |test: &&TestResult| {
         test.method.is_some() && !matches!(test.status, Status::Ignored | Status::AssumptionFailed)

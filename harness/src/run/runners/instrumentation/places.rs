@@ -1,5 +1,6 @@
-//! The devices on which a suite runs, and the tests of each. A single device runs all tests. With several, the runner
-//! itself selects a share by the test's name, so that it is the same in every run on as many devices.
+//! The devices on which a suite runs, and the tests of each. A single device runs all tests. With several devices, the
+//! runner itself selects a share by the test's name, so that the share is the same in every run on this number of
+//! devices.
 //!
 //! With `all`, each device is a suite of its own in the report, named by model and Android version, however many there
 //! are today: a device is compared only with its own past.

@@ -1,6 +1,6 @@
 //! Finds out how the agent gets into the app, and which tests there are. AndroidJUnitRunner lists its tests without
-//! running them, and the agent's handshake in that run proves that it is loaded. Delivery ways that need the listener
-//! cannot be proven by that run, which has none; the tests prove them.
+//! running them, and the agent's handshake in that run proves that it is loaded. That run has no listener, so it cannot
+//! prove delivery ways that need the listener; the tests prove them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -85,11 +85,11 @@ fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
 pub(super) struct Named {
     /// `None`: it has no share of the tests.
     pub(super) own: Option<Vec<Selection>>,
-    /// All tests that it can run, whichever device has them; empty if all are its own.
+    /// All tests that it can run, including those of other devices; empty if all are its own.
     pub(super) all: Vec<Selection>,
 }
 
-/// Tests that some device can run, but that no device has as its own: the device to which they are assigned excludes
+/// Tests that some device can run but no device has as its own, because the device to which they are assigned excludes
 /// them. The name of a parameter may differ between runs.
 pub(super) fn nowhere(devices: &[Named]) -> BTreeSet<String> {
     let plain = |test: &Selection| {

@@ -62,8 +62,8 @@ pub(super) async fn confirm(
     Ok(())
 }
 
-/// Repeats a class, and test by test if it leaks. True: it was seen to leak. `gone`: why the device cannot be asked any
-/// more.
+/// Repeats a class, and test by test if it leaks. Returns whether it was seen to leak. `gone`: why the device cannot be
+/// asked any more.
 async fn confirm_class(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -91,7 +91,7 @@ async fn confirm_class(
             None => {
                 let (chosen, or) = match &selection.test {
                     Some(test) if Selection::takes(test) => (vec![selection.clone()], None),
-                    // It may be ignored tests, or tests of the same name, that the class has besides.
+                    // The class may also have ignored tests, or tests of the same name.
                     Some(_) => (suite.chosen(class, tests), Some(class.to_owned())),
                     None => (suite.chosen(class, tests), None),
                 };
@@ -208,8 +208,9 @@ pub(super) async fn one(
     Ok(Outcome { id, facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
 }
 
-/// Orders for a process that repeats one test. If it names the test in another way than before (a parameter without a
-/// name of its own: `Tile@1f2e`), nobody would know what its executions leave, and it would repeat the test forever.
+/// Orders for a process that repeats one test. If the process names the test differently than before (a parameter
+/// without a name of its own: `Tile@1f2e`), the results of its executions would be unknown, and it would repeat the
+/// test forever.
 struct OfTest {
     /// The names that it may have.
     ids: Vec<String>,

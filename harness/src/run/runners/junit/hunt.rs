@@ -34,7 +34,7 @@ const START: Duration = Duration::from_secs(2);
 /// Classes that were never suspect, those with most survivors in the build's own run first.
 ///
 /// # Errors
-/// Why none can be repeated.
+/// Returns why none can be repeated.
 pub(super) fn candidates(context: &Context<'_>, suite: &Suite, junit: &Junit) -> Result<Vec<Unit>, String> {
     if context.plan.screen == Screen::Off {
         return Err("`screen: off`".to_owned());
@@ -98,7 +98,7 @@ fn batch(seen: &JavaHunted, rare: &Rare, left: Duration) -> Option<u32> {
     let of_window = (left.checked_sub(START)? / WINDOWS_TO_CONFIRM).checked_sub(seen.pause)?;
     let nanos = seen.execution.as_nanos().max(1);
     let fits = u32::try_from(of_window.as_nanos() / nanos).unwrap_or(u32::MAX);
-    // With fewer executions, some windows would see no growth, which shows nothing.
+    // With fewer executions, some windows would see no growth, and the confirmation would prove nothing.
     let least = rare.window / 3 * 2;
     (fits >= least).then_some(rare.window.min(fits))
 }

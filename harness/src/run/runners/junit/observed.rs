@@ -1,4 +1,4 @@
-//! The build's own run without an agent in it: which processes ran tests, and how each test ended.
+//! Records the build's own run without an agent in it: which processes ran tests, and how each test ended.
 //!
 //! Data flow: our descendant processes are watched while the build runs ([`Lookout`]): those that run tests, and how
 //! they were started → after the run, the results that the build tool wrote below their folders → a stream for each in
@@ -77,7 +77,7 @@ impl Lookout {
         let mut finished = Vec::new();
         let mut told = BTreeSet::new();
         for worker in seen.into_values() {
-            // Forks of one module share its results: the first gets them all.
+            // Forks of one module share its results, so the first fork gets all of them.
             let results = if told.insert(worker.directory.clone()) {
                 self.results(&worker, &mut problems)
             } else {
@@ -117,7 +117,7 @@ fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>
     for pid in proc_fs::descendants(std::process::id()) {
         let Some(line) = proc_fs::command_line(pid) else { continue };
         if proc_fs::places(pid).is_some_and(|(_, directory)| is_passing_through(&directory)) {
-            // Its real folder is seen the next time.
+            // The next look sees the real folder.
             continue;
         }
         if !known.insert((pid, line.clone())) {
@@ -208,7 +208,7 @@ fn record(frames: &Path, label: &str, worker: Worker, results: &[TestResult]) ->
         label: label.to_owned(),
         ..Hello::default()
     };
-    // `bin/java` of it.
+    // The home of the virtual machine: the folder above `bin/java`.
     let home = executable.parent().and_then(Path::parent).unwrap_or(Path::new(""));
     let jvm = JvmInfo {
         vm: String::new(),
@@ -273,7 +273,7 @@ impl Writer {
             sequence: self.sequence,
             kind,
             suite: test.class.clone(),
-            // In the form of the JUnit Platform.
+            // Uses the names of the JUnit Platform.
             test: test.name.replace('{', "(").replace('}', ")"),
             outcome: (kind == BoundaryKind::TestEnd).then_some(outcome),
             thread_id: 1,

@@ -32,7 +32,7 @@ const FOLDER: &str = "java";
 const BUILDS: u32 = 4;
 const MOST_BUILDS: u32 = 20;
 /// How long our own virtual machine waits for us at a boundary: our reply decides the verdict, however busy the machine
-/// is. The most that the agent grants.
+/// is. This is the longest wait that the agent allows.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 
 /// How the tests of a JVM suite run again.

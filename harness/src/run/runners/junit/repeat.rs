@@ -3,10 +3,11 @@
 //! Data flow: a suspect class → repeated as a whole → if it grows: rounds over its tests, in one virtual machine
 //! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, the one after it may be the one that does
-//! ([`JavaSuspect::behind`]). The whole has a time limit ([`Budget`]): classes that get no time are unconfirmed.
+//! ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes that get no time stay
+//! unconfirmed.
 //!
-//! The invocations of a test mostly leak the same. So the first one of each test is repeated before the others, and
-//! these get no more than the share of their class if the test is known to leak.
+//! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
+//! If the test is then known to leak, the others get no more than the share of their class.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -211,7 +212,7 @@ impl Repeater<'_, '_> {
         let mut leaking = BTreeSet::new();
         for test in invocations_last(units.iter().filter(is_asked)) {
             if self.how.is_over() || leaking.contains(base_of(&test.test)) && self.how.is_over_again() {
-                // The class fails for all of them. If only one test failed, the others would look clean.
+                // The class fails instead of its tests: if only one test failed, the others would look clean.
                 if none_is_known {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! The results that the build itself wrote for its tests: which tests ran, measured or not.
+//! Reads the results that the build itself wrote for its tests: which tests ran, measured or not.
 //!
 //! Data flow: result files below the project, written since the build began ([`modules`]) → compared with the measured
 //! virtual machines ([`unmeasured`]): a module whose tests ran elsewhere (for example in Maven itself) is reported as
@@ -219,8 +219,8 @@ impl Module {
 /// Tests that the build ran but that were not measured, for each module.
 ///
 /// A class counts as measured if one of its tests was seen, or one of the class that its simple name stands for.
-/// Runners that name their tests differently report other classes than the agent saw: their tests may be those that
-/// were seen but not reported, so that many are excused.
+/// Runners that name their tests differently report other classes than the agent saw. Their tests may be those that
+/// were seen but not reported, so as many missing tests as those are excused.
 pub(super) fn unmeasured<'a>(
     root: &Path,
     modules: &[Module],

@@ -32,7 +32,7 @@ use crate::session::facts::{EndingFacts, JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
-/// Compiler directives that disable compilation.
+/// Compiler directives that exclude all methods from compilation.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
 /// Maximum number of changed windows that are listed.
 const SHOWN: usize = 5;
@@ -61,7 +61,7 @@ pub(super) async fn rounds(
     run(context, suite, junit, (others, 2)).await
 }
 
-/// What grew only while all test classes ran.
+/// Growth that occurred only while all test classes ran.
 fn grew_in_hiding(junit: &Junit) -> Option<String> {
     let ran_out = junit.suspects.iter().any(|suspect| suspect.ran_out.is_some());
     junit.rounds.iter().filter(|_| !ran_out).find_map(|process| grew_in_company(&process.record))
@@ -273,10 +273,10 @@ pub(super) async fn over(
     Ok((supervise(context, job, show).await?, ours.speaker))
 }
 
-/// Ends the rounds of a unit of which enough was seen. A test still runs, but is no longer measured.
+/// Ends the rounds of a unit when enough is known about it. A test still runs, but is no longer measured.
 struct Suspects {
     watch: RoundsWatch,
-    /// Ids of units of which enough was seen.
+    /// Ids of units about which enough is known.
     done: BTreeSet<String>,
     /// Waits for native memory, if it is tracked: finalizers and cleaners may be about to free it.
     settle: Settle,

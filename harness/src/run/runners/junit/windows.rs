@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::run::engine::Context;
 use crate::session::{Session, WINDOWS_FILE};
 
-/// Where the agent measures in the build's own run. `write` puts a text into a file of the session.
+/// Selects where the agent measures in the build's own run. `write` puts a text into a file of the session.
 pub(super) fn where_to_measure(
     plan: &Plan,
     write: impl FnOnce(&str) -> Result<PathBuf, ExpectedError>,

@@ -1,4 +1,5 @@
-//! The process is the test: several runs repeat their work a different number of times, which shows the slope.
+//! The process is the test. Several runs repeat its work a different number of times; the slope shows the growth per
+//! repetition.
 //!
 //! [`lengths`] serves two kinds of suites: a program with an argument that repeats its work, and the tests of a
 //! GoogleTest executable without visible boundaries.
@@ -20,7 +21,7 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::command::{COUNTS, with_count};
 
-/// After this many lengths with the same result, further ones show nothing new.
+/// After this many lengths with the same result, further runs show nothing new.
 const ALIKE: usize = 3;
 
 /// A program, with the argument that repeats its work if it has one.
@@ -136,7 +137,7 @@ pub(super) async fn lengths(
         };
         let over = process.record.end.is_none();
         runs.push((u64::from(n), process));
-        // A broken run is reported as it is; more runs would not show more.
+        // A broken run is reported as it is; more runs would show nothing new.
         if over || are_alike(&runs) {
             break;
         }
