@@ -1,4 +1,4 @@
-//! Where an adb server listens, according to adb's own environment variables.
+//! Where an adb server listens, by adb's own environment variables.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -37,7 +37,7 @@ impl Default for Address {
 }
 
 impl Address {
-    /// As adb finds it: `ADB_SERVER_SOCKET`, else `ANDROID_ADB_SERVER_ADDRESS` and
+    /// The address as adb finds it: from `ADB_SERVER_SOCKET`, else from `ANDROID_ADB_SERVER_ADDRESS` and
     /// `ANDROID_ADB_SERVER_PORT`.
     pub(super) fn of(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, AdbError> {
         let text = |name: &str| {
@@ -58,7 +58,7 @@ impl Address {
         Ok(Self::Tcp { host, port })
     }
 
-    /// Can a server be started there? Not on other machines.
+    /// Can this program start a server there? It cannot on other machines.
     pub(super) fn is_here(&self) -> bool {
         match self {
             Self::Tcp { host, .. } => ["localhost", "127.0.0.1", "::1"].contains(&host.as_str()),
@@ -66,7 +66,7 @@ impl Address {
         }
     }
 
-    /// The form for `adb -L`, which takes a numeric address of this machine for another machine.
+    /// The form for `adb -L`, which mistakes a numeric address of this machine for another machine.
     pub(super) fn for_program(&self) -> String {
         match self {
             Self::Tcp { port, .. } if self.is_here() => format!("tcp:{port}"),

@@ -1,6 +1,6 @@
 //! One device: opens its services, waits for it, and reports its state if it does not answer.
 //!
-//! A request that has not begun can be tried again: first wait until an offline device is back. Once a service runs,
+//! A request that has not begun waits until an offline device is back, and is then tried again. Once a service runs,
 //! its loss is an error, and the caller decides whether to begin again.
 
 use std::future::Future;
@@ -43,18 +43,18 @@ pub struct Device {
 
 /// How long to wait for a device by default: adb reconnects to a lost one within about 10 s.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A known key is accepted within this time; until then the device is reported as unauthorized too.
+/// The device accepts a known key within this time. Until then the device is reported as unauthorized.
 const AUTHORIZING: Duration = Duration::from_secs(3);
-/// How often to believe the server that a device is ready if it is offline when asked.
+/// How many times a device may be offline when asked although the server says that it is ready.
 const TRIES: u32 = 3;
 /// Limit for asking the state of a device: the server knows it without asking the device.
 const STATE_LIMIT: Duration = Duration::from_secs(10);
 
 impl Server {
-    /// The device with this serial, else the only device. Waits for an offline device.
+    /// The device with this serial; without a serial, the only device. Waits for an offline device.
     ///
     /// # Errors
-    /// There is none, the choice is not clear, or it cannot be used.
+    /// There is no device, the choice is not clear, or the device cannot be used.
     pub async fn choose(&self, wanted: Option<&str>) -> Result<Device, AdbError> {
         let devices = self.states().await?;
         let serial = match (wanted, devices.as_slice()) {
@@ -74,7 +74,7 @@ impl Server {
     /// Every device that can be used.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no device.
     pub async fn all(&self) -> Result<Vec<Device>, AdbError> {
         let mut ready = Vec::new();
         for device in self.states().await?.into_iter().filter(|device| device.state == State::Device) {
@@ -145,10 +145,11 @@ impl Device {
         self.server.state_of(&self.serial).await
     }
 
-    /// Waits until it answers. If somebody must allow us, or boot it, that is an error at once.
+    /// Waits until it answers. If a user must first authorize this machine or boot the device, it returns an error at
+    /// once.
     ///
     /// # Errors
-    /// It does not answer within `limit`.
+    /// The device does not answer within `limit`.
     pub async fn wait_for_device(&self, limit: Duration) -> Result<(), AdbError> {
         let mut until = Instant::now() + limit;
         let mut tracker = self.server.track().await?;

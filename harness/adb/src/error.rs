@@ -8,7 +8,7 @@ use memgate_launch::LaunchError;
 
 use super::listing::{Listed, State};
 
-/// Why a device, or its server, did not do what was asked. The texts fit after "failed to".
+/// Why a device, or its server, did not fulfil a request. The texts fit after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum AdbError {
     /// The address of the server has an unknown form.
@@ -24,7 +24,7 @@ pub enum AdbError {
         /// Why not.
         source: io::Error,
     },
-    /// The program that starts the server is not here.
+    /// The program that starts the server was not found.
     #[error("{what}: there is no `adb` in PATH, ANDROID_HOME or ANDROID_SDK_ROOT")]
     NoProgram {
         /// Why it is needed.
@@ -68,7 +68,7 @@ pub enum AdbError {
         /// The request.
         request: String,
     },
-    /// There is no device at all.
+    /// There is no device.
     #[error("find a device: the adb server at {address} has none")]
     NoDevices {
         /// Where the server is.
@@ -77,15 +77,15 @@ pub enum AdbError {
     /// There are several devices, and none was chosen.
     #[error("choose a device: there are {}: {}", .0.len(), listed(.0))]
     ManyDevices(Vec<Listed>),
-    /// The requested device is not there.
+    /// The requested device does not exist.
     #[error("find the device {serial}: {}", if known.is_empty() { "no device is connected".to_owned() } else { format!("there are {}", listed(known)) })]
     UnknownSerial {
         /// Which.
         serial: String,
-        /// The devices that are there.
+        /// The existing devices.
         known: Vec<Listed>,
     },
-    /// It is known, but does not answer (yet).
+    /// The device is known, but does not answer (yet).
     #[error("{during}: the device {serial} is {state}")]
     Offline {
         /// Which.
@@ -103,7 +103,7 @@ pub enum AdbError {
         /// What was tried.
         during: String,
     },
-    /// It does not run Android, or we have no permission to use it.
+    /// The device does not run Android, or we have no permission to use it.
     #[error("{during}: the device {serial} is in the state `{state}`")]
     Unusable {
         /// Which.
@@ -113,7 +113,7 @@ pub enum AdbError {
         /// Its state.
         state: State,
     },
-    /// It was lost during the operation.
+    /// The device was lost during the operation.
     #[error("{during}: the device {serial} was lost{}", state.as_ref().map_or_else(String::new, |state| format!(" (adb says: {state})")))]
     Lost {
         /// Which.
@@ -144,10 +144,10 @@ pub enum AdbError {
     Garbage {
         /// The request.
         during: String,
-        /// What came instead.
+        /// What was received instead.
         what: String,
     },
-    /// More came than the limit allows.
+    /// The answer is larger than the limit.
     #[error("{during}: more than {limit} bytes came")]
     TooMuch {
         /// The request.
@@ -155,7 +155,7 @@ pub enum AdbError {
         /// The bound.
         limit: usize,
     },
-    /// It took too long.
+    /// The request took too long.
     #[error("{during}: no end within {limit:?}")]
     Timeout {
         /// The request.
@@ -202,7 +202,7 @@ pub enum AdbError {
 }
 
 impl AdbError {
-    /// Is the device away, so that it can help to wait for it and try again?
+    /// Is the device away, so that waiting and trying again may help?
     #[must_use]
     pub const fn device_is_gone(&self) -> bool {
         matches!(self, Self::Offline { .. } | Self::Lost { .. } | Self::UnknownSerial { .. })

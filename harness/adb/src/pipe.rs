@@ -1,5 +1,5 @@
 //! A stream to a socket of an app, through the server's own port. So no port forward can be lost or left over, and a
-//! socket on which nothing listens differs from one that is closed.
+//! socket without a listener can be distinguished from one that is closed.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,8 @@ use super::AdbError;
 use super::device::Device;
 use super::duplex::Duplex;
 
-/// A stream to a socket on the device. Its end may be the app's or the connection's: [`Device::state`] shows which.
+/// A stream to a socket on the device. It ends when the app closes it or the connection is lost: [`Device::state`]
+/// shows which.
 pub struct Pipe(BufReader<Box<dyn Duplex>>);
 
 impl Device {

@@ -51,7 +51,7 @@ impl Program {
         })
     }
 
-    /// Starts a server. Only if nothing listens: this would kill a running server of another version.
+    /// Starts a server. Call it only if nothing listens: it would kill a running server of another version.
     pub(super) async fn start_server(&self, address: &Address) -> Result<(), AdbError> {
         let arguments = ["-L".into(), address.for_program().into(), OsString::from("start-server")];
         let ended = self.run(arguments, START_LIMIT).await?;

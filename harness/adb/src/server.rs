@@ -13,9 +13,10 @@ use super::listing::{self, Listed, State};
 use super::program::{self, Program};
 use super::wire::{Broken, Connection, start_of};
 
-/// Limit for answers that the server has itself. Right after its start it searches for USB devices for up to 3 s.
+/// Limit for answers that the server gives without asking a device. After its start it searches for USB devices for up
+/// to 3 s.
 pub(super) const SERVER_LIMIT: Duration = Duration::from_secs(10);
-/// A disconnected device disappears from the list within this time; if not, it is disconnected again.
+/// A disconnected device disappears from the list within this time; otherwise the disconnection is repeated.
 const FORGETS_WITHIN: Duration = Duration::from_secs(3);
 /// While connecting, the server waits for the device.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
@@ -109,24 +110,24 @@ impl Server {
         let mut said = self.text(&request, CONNECT_LIMIT).await?;
         if said.starts_with("already connected") && self.state_of(host_port).await? != Some(State::Device) {
             match self.disconnect(host_port).await {
-                // Refused: the server has dropped it meanwhile.
+                // Refused: the server has dropped the device meanwhile.
                 Ok(()) | Err(AdbError::Refused { .. }) => {}
                 Err(why) => return Err(why),
             }
             said = self.text(&request, CONNECT_LIMIT).await?;
         }
-        // The server also grants the request if the device does not answer: only its text shows that.
+        // The server grants the request even if the device does not answer. Only its text shows whether it does.
         if said.starts_with("connected to") || said.starts_with("already connected to") {
             return Ok(());
         }
         Err(AdbError::Refused { during: format!("connect to {host_port}"), message: said.trim().to_owned() })
     }
 
-    /// Disconnects a network device. The server grants that at once but does it a moment later. Until then it would
-    /// report the device as connected, so this call waits for the end.
+    /// Disconnects a network device. The server answers at once but disconnects a moment later. Until then it reports
+    /// the device as connected, so this call waits for the disconnection.
     ///
     /// # Errors
-    /// The server does not know it.
+    /// The server does not know the device.
     pub async fn disconnect(&self, host_port: &str) -> Result<(), AdbError> {
         let request = format!("host:disconnect:{host_port}");
         self.text(&request, SERVER_LIMIT).await?;
@@ -160,10 +161,10 @@ impl Server {
         Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Ends the server. Only for a server that nobody else uses.
+    /// Ends the server. Call it only for a server that no other client uses.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The server cannot be asked.
     pub async fn stop(&self) -> Result<(), AdbError> {
         let request = "host:kill";
         self.within(request, SERVER_LIMIT, self.open(request)).await.map(drop)

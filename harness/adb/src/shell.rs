@@ -130,7 +130,7 @@ impl Shell {
         }
     }
 
-    /// The same by lines. May be cancelled and called again.
+    /// Like [`Shell::next`], by lines. May be cancelled and called again.
     ///
     /// # Errors
     /// As [`Shell::next`], or a line is too long.
@@ -170,7 +170,7 @@ impl Shell {
     /// The device is lost.
     pub async fn close_stdin(&mut self) -> Result<(), AdbError> {
         if matches!(self.protocol, Protocol::Packets(_)) {
-            // A command that has ended already has reported that, and the report is still to be read.
+            // A command that has ended has already sent its status, which is still to be read.
             if let Err(Broken::Garbage(_) | Broken::Fail(_)) =
                 self.connection.write(&packet(CLOSE_STDIN, &[])).await
             {

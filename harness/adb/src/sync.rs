@@ -42,7 +42,7 @@ pub struct Stat {
 pub struct Entry {
     /// Its name, which need not be UTF-8.
     pub name: Vec<u8>,
-    /// The rest. Links are not followed.
+    /// The other information. Links are not followed.
     pub stat: Stat,
 }
 
@@ -83,7 +83,7 @@ impl Device {
     /// Copies a file of the device. The local file appears when it is complete. Returns its size.
     ///
     /// # Errors
-    /// The device does not send it, or it cannot be written here.
+    /// The device does not send the file, or it cannot be written here.
     pub async fn pull(&self, remote: &str, local: &Path, bounds: Bounds) -> Result<u64, AdbError> {
         let mut part = local.as_os_str().to_owned();
         part.push(".part");
@@ -99,7 +99,7 @@ impl Device {
     /// Reads a file of the device.
     ///
     /// # Errors
-    /// The device does not send it.
+    /// The device does not send the file.
     pub async fn pull_bytes(&self, remote: &str, bounds: Bounds) -> Result<Vec<u8>, AdbError> {
         let mut bytes = Vec::new();
         self.receive(remote, bounds, &mut bytes, Path::new("")).await?;

@@ -22,11 +22,11 @@ pub(super) struct Connection {
 /// How an exchange failed.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The other side is gone. Every error of a socket means that, whatever the system calls it.
+    /// The other side is gone. Every socket error means this, whatever its code.
     Closed,
     /// `FAIL`, with its reason.
     Fail(String),
-    /// It violates the protocol.
+    /// The answer violates the protocol.
     Garbage(String),
 }
 
