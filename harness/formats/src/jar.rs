@@ -11,10 +11,10 @@ const MAX_MANIFEST_BYTES: u64 = 32 << 20;
 /// Why no class path was read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JarError {
-    /// It is no zip file, or its structure is damaged.
+    /// The file is no zip file, or its structure is damaged.
     #[error("read the jar: {0}")]
     Damaged(#[from] Damaged),
-    /// It has no manifest.
+    /// The jar has no manifest.
     #[error("read the jar: it has no manifest")]
     NoManifest,
 }
@@ -22,7 +22,7 @@ pub enum JarError {
 /// The entries of `Class-Path` in the manifest of a jar, as written: relative to the jar's own folder.
 ///
 /// # Errors
-/// It is no jar.
+/// The file is no jar.
 pub fn manifest_class_path(jar: &[u8]) -> Result<Vec<String>, JarError> {
     let manifest = manifest(jar)?;
     let text = String::from_utf8_lossy(&manifest).replace("\r\n", "\n");

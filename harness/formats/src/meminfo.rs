@@ -20,8 +20,8 @@
 //! Columns are found by the two header lines: Android 10 has no Rss, `-a` has more columns. The writer leaves out
 //! rows whose figures are all 0. Figures are KB. `TOTAL` of Pss includes the swapped part.
 //!
-//! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or with only zeros,
-//! is no measurement but an error: it must not look like a process that needs no memory.
+//! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or with only zeros, is
+//! an error, not a measurement: it must not look like a process that needs no memory.
 
 mod proto;
 
@@ -194,7 +194,7 @@ impl Block {
         if trimmed.is_empty() {
             return Ok(());
         }
-        // The name of a section has one leading blank and no figures; other lines have more blanks, or figures.
+        // The name of a section has one leading blank and no figures. Other lines have more blanks, or figures.
         let bare = !trimmed.contains(|c: char| c == ':' || c.is_ascii_digit());
         if line.starts_with(' ') && !line.starts_with("  ") && bare {
             self.section = match trimmed {

@@ -16,7 +16,7 @@ pub enum ProcError {
     /// The last line has no end.
     #[error("the last line has no end: the text is cut off")]
     CutOff,
-    /// A line that does not belong there.
+    /// A line that the file cannot have.
     #[error("line {line}: {problem} (`{found}`)")]
     Line {
         /// From 1.
@@ -50,7 +50,7 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Is this signal handled? If not, most signals end the process.
+    /// Is this signal handled? Most signals without a handler end the process.
     #[must_use]
     pub const fn handles(&self, signal: u32) -> bool {
         match signal.checked_sub(1) {
@@ -232,8 +232,7 @@ mod tests {
             ("com.example: x", Some('S'), Some(40960), None)
         );
         assert_eq!((status.threads, status.fd_slots), (17, 128));
-        // Signal 47 is bit 46: with malloc_debug on it writes a heap dump, without it ends the
-        // process.
+        // Signal 47 is bit 46: with malloc_debug it writes a heap dump; otherwise it ends the process.
         assert!(
             status.handles(47)
                 && status.handles(46)

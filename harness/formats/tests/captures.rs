@@ -1,4 +1,4 @@
-//! Every capture of a real Android 9: the result must be what the captured program says it left behind.
+//! Tests with captures of a real Android 9: each result must equal what the captured program says it left behind.
 //!
 //! Next to each buffer the program wrote what it meant to leave live (`truth`) and the addresses of its own functions
 //! (`symbols`).
@@ -139,8 +139,8 @@ fn the_attributed_records_of_every_buffer_equal_the_truth() {
             by_design.push(capture.name.as_str());
         }
     }
-    // The site is in an anonymous mapping; the only frame is libc's malloc; it allocated while capture was off; and
-    // sizes that the truth gives as 0. The next tests check each of them.
+    // Known differences: the site is in an anonymous mapping; the only frame is libc's malloc; the program allocated
+    // while capture was off; sizes that the truth gives as 0. The next tests check each of them.
     let known = [
         "/anon_code/after_leaks",
         "x86/basic_bt1/after_leaks",
@@ -233,7 +233,7 @@ fn untouched_and_zero_out_values_are_told_apart_from_an_empty_heap() {
     assert!(zeros > 10 && untouched > 10, "{zeros} and {untouched}");
 }
 
-/// Also the buffers of a program at its end: what it leaked still exists.
+/// Checks also the buffers of a program at its end: what it leaked still exists.
 #[test]
 fn the_attributed_records_of_every_heap_dump_equal_the_truth() {
     let dumps = files(".txt");

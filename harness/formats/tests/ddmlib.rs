@@ -154,7 +154,7 @@ fn by_us(stream: &str) -> Seen {
         (format!("{}#{}", test.class, test.method.as_deref().unwrap_or("null")), outcome(test.status))
     });
     let tests = tests.collect();
-    // For ddmlib a run without a test is no failure; memgate names it.
+    // ddmlib does not count a run without a test as a failure. memgate reports it as an ending of its own.
     Seen { tests, failed: !matches!(ending, Ending::Complete | Ending::NoTests) }
 }
 

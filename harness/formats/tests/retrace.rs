@@ -1,5 +1,4 @@
-//! Stack traces must be the same as R8's own Retrace prints them. A file next to the fixtures says how they were
-//! made.
+//! Stack traces must equal the output of R8's own Retrace. A file next to the fixtures says how they were made.
 #![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
 
 use std::fs;

@@ -4,10 +4,10 @@
 //! parts → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end of the stream, [`Ending`] says
 //! how the run ended, and each test has its [`Status`].
 //!
-//! The exit status of `am` and of adb is useless (0 after a crash, 0 after the cable was pulled), so it is not used
-//! here. A run counts only if all of this holds: the system reported its end (`INSTRUMENTATION_CODE: -1`), the runner
-//! reported no fatal error, every announced test began and ended, and there was at least one. Every other result is a
-//! separate [`Ending`], and none of these is a pass.
+//! The exit status of `am` and of adb is not used: it is 0 even after a crash, or after the cable was pulled. A run
+//! counts only if all of this holds: the system reported its end (`INSTRUMENTATION_CODE: -1`), the runner reported no
+//! fatal error, every announced test began and ended, and there was at least one. Every other result is a separate
+//! [`Ending`], and none of these is a pass.
 
 mod raw;
 mod run;
@@ -34,14 +34,14 @@ pub enum Item {
         /// The reported values.
         values: Bundle,
     },
-    /// The system says that the instrumentation finished.
+    /// The system reports that the instrumentation finished.
     Finished {
         /// -1: the runner reached its end. 0: it crashed. `None`: not readable.
         code: Option<i64>,
         /// Results of the run.
         values: Bundle,
     },
-    /// It could not be started (`INSTRUMENTATION_FAILED`).
+    /// The run could not be started (`INSTRUMENTATION_FAILED`).
     Failed(String),
     /// The system itself crashed (`INSTRUMENTATION_ABORTED`), or gave up the run.
     Aborted(String),

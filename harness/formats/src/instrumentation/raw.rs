@@ -93,7 +93,7 @@ impl RawStream {
             self.open = None;
             item(Item::Aborted(excerpt(why)));
         } else if let Some(error) = line.strip_prefix(ON_ERROR) {
-            // It may come in the middle of a value, which continues after it.
+            // This line may come in the middle of a value, which continues after it.
             item(Item::OnError(excerpt(error)));
         } else if !self.go_on(line) && !line.is_empty() {
             item(Item::Other(excerpt(line)));
@@ -122,7 +122,7 @@ impl RawStream {
         true
     }
 
-    /// Counts bytes that are to be kept; bytes beyond the limit are left out.
+    /// Counts bytes to keep; bytes beyond the limit are left out.
     const fn has_room(&mut self, bytes: usize) -> bool {
         self.kept = self.kept.saturating_add(bytes);
         self.kept <= LARGEST_BUNDLE
@@ -209,7 +209,7 @@ mod tests {
             reader.push(&line, |_| ended += 1);
         }
         assert!((1 << 20..LARGEST_BUNDLE).contains(&reader.status["stack"].len()));
-        // A line that does not end.
+        // A line without an end.
         for _ in 0..200 {
             reader.push(&line[..line.len() - 1], |_| ended += 1);
         }

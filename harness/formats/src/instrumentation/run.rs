@@ -21,15 +21,15 @@ pub enum Status {
     Failed,
     /// It threw (old runners distinguish that from a failure).
     Error,
-    /// Marked to be left out.
+    /// Excluded from the run.
     Ignored,
-    /// It found that it does not apply here.
+    /// The test does not apply here.
     AssumptionFailed,
     /// Its process died.
     Crashed,
-    /// It began, and no end was reported.
+    /// No end was reported.
     NotEnded,
-    /// It ended with a code that no runner documents, or an unreadable one.
+    /// Ended with an unreadable code, or one that no runner documents.
     Unknown,
 }
 
@@ -75,7 +75,7 @@ pub enum Ending {
     /// The runner reached its end, and every test it announced has ended.
     #[error("complete")]
     Complete,
-    /// It reached its end, and there was no test.
+    /// The runner reached its end, and there was no test.
     #[error("no test ran: the filter matches none, or the test APK has none")]
     NoTests,
     /// The process of the tests died.
@@ -181,7 +181,7 @@ impl InstrumentationRun {
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// How long the runner says that it took.
+    /// The duration that the runner reports.
     #[must_use]
     pub fn elapsed(&self) -> Option<Duration> {
         self.summary().lines().find_map(|line| line.strip_prefix("Time: ")).and_then(elapsed)
@@ -211,7 +211,7 @@ impl InstrumentationRun {
         }
         self.expected = self.expected.or_else(|| values.get("numtests")?.parse().ok());
         match code {
-            // A status that the app itself sends is neither the start nor the end of a test, whatever its code.
+            // A status that the app itself sends is never the start or the end of a test, whatever its code.
             _ if code == Some(2) || !is_of_a_test(&values) => {
                 if let Some(open) = &mut self.open {
                     open.metrics.extend(metrics(values));
@@ -330,8 +330,8 @@ impl InstrumentationRun {
     fn complete(&self) -> Ending {
         let ended = self.tests.iter().filter(|test| test.status != Status::NotEnded).count() as u64;
         let begun = self.tests.iter().chain(&self.open).count() as u64;
-        // If a class failed (or did not apply) as a whole, none of its tests is reported; only a reader with their
-        // names knows which these are. An ignored class is announced as one test.
+        // If a class failed (or did not apply) as a whole, none of its tests is reported; only a reader that knows
+        // their names can list them. An ignored class is announced as one test.
         let as_a_whole =
             self.tests.iter().any(|test| test.method.is_none() && test.status != Status::Ignored);
         let announced = if as_a_whole { 0 } else { self.expected.unwrap_or(0) };

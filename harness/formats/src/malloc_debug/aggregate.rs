@@ -7,9 +7,9 @@ use super::{Format, Maps, Oddity, Record, Snapshot};
 pub(super) enum Num {
     /// It is a count: Android 9 and later.
     Counts,
-    /// The stated total decides whether it is a count; without a total it is.
+    /// The stated total decides whether it is a count. Without a total it is one.
     Perhaps,
-    /// Android 8.1 and before: it is a count only if the stated total confirms it.
+    /// Android 8.1 and before: it is a count only if the stated total confirms this.
     Doubtful,
 }
 

@@ -1,8 +1,8 @@
 //! The differences between two snapshots.
 //!
 //! Frames are compared by position in their file if both snapshots know it, so that dumps of two runs can be compared
-//! although libraries have other addresses in each. Otherwise they are compared by address, which is right only
-//! within one process.
+//! although libraries have other addresses in each. Otherwise they are compared by address, which is valid only within
+//! one process.
 
 use std::collections::BTreeMap;
 

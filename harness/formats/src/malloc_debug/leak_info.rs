@@ -38,7 +38,7 @@ pub enum LeakInfoError {
         "nothing was measured: all out values are zero, so malloc_debug was off, its options were rejected, or it recorded no stacks yet"
     )]
     NothingMeasured,
-    /// Values and buffer are from different calls.
+    /// The values and the buffer are from different calls.
     #[error("the out values tell of {told} bytes, the buffer has {found}")]
     OtherLength {
         /// `overall_size`.
@@ -64,7 +64,7 @@ pub enum LeakInfoError {
         /// The reported value.
         info_size: u64,
     },
-    /// A record that no malloc_debug writes: the out values are wrong, or it is no such buffer.
+    /// A record that no malloc_debug writes: the out values are wrong, or the bytes are no such buffer.
     #[error("byte {offset}: {why} (record {record})")]
     Record {
         /// Which, from 0.
@@ -124,7 +124,7 @@ pub fn read_leak_info(buffer: &[u8], out: &OutValues) -> Result<Snapshot, LeakIn
     .map_err(|TooMuch| LeakInfoError::TooMuch)
 }
 
-/// Bytes of a word.
+/// The size of a word, and the format.
 fn word(info_size: u64, backtrace_size: u64) -> Result<(usize, Format), LeakInfoError> {
     let words = backtrace_size.checked_add(2);
     let fits = |bytes: u64| words.and_then(|words| words.checked_mul(bytes)) == Some(info_size);
@@ -143,7 +143,7 @@ fn record(bytes: &[u8], word: usize, meaning: Num) -> Result<Record, &'static st
     if size >> 32 != 0 {
         return Err("a size of more than 32 bits, flag included");
     }
-    // Android 7 writes the depth of the stack here, and that may be 0.
+    // Android 7 writes the depth of the stack into `num`. It may be 0.
     if num == 0 && (size == 0 || meaning == Num::Counts) {
         return Err("a record of no allocation");
     }

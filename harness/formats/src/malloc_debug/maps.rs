@@ -24,7 +24,7 @@ pub struct Maps(Vec<Mapping>);
 pub struct Place<'a> {
     /// The file.
     pub name: &'a str,
-    /// Offset in the file: computed per mapping, so that a library in several pieces is right.
+    /// Offset in the file: computed per mapping, so that it is correct for a library in several pieces.
     pub offset: u64,
 }
 
@@ -51,7 +51,7 @@ impl Maps {
         })
     }
 
-    /// Is there none?
+    /// Are there no mappings?
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -4,18 +4,17 @@
 //! dump ([`heap_dump`]) → records as written → [`aggregate`] adds up those with the same flag, size and stack,
 //! decides what `num` means, and notes oddities → [`Snapshot`]. [`compare`] returns how two snapshots differ.
 //!
-//! The rules, each observed with a device's own libraries or read in their sources:
-//! - Equal records are merged by the writer only where its sort happens to put them side by side:
-//!   **the same allocation site may come in many records**, so they are added up first.
-//! - `num` counts on Android 9 and later. Android 7 wrote the depth of the stack there, Android 8
-//!   always 1, one record for each allocation. Where `num` may be wrong, the stated total decides.
-//! - Program counters are return addresses that the writer has **already moved back into the
-//!   call**: nothing is subtracted here.
+//! The rules were observed with a device's own libraries, or read in their sources:
+//! - The writer merges equal records only if its sort happens to put them side by side. So **the same allocation site
+//!   may have many records**, which are added up first.
+//! - `num` is a count on Android 9 and later. Android 7 wrote the depth of the stack there, Android 8 always 1, one
+//!   record for each allocation. Where `num` may be wrong, the stated total decides.
+//! - Program counters are return addresses that the writer has **already moved back into the call**, so nothing is
+//!   subtracted here.
 //! - A stack may be cut at the configured depth, may end at code without unwind tables, or be
 //!   empty.
 //! - Five out values that are all zero mean "nothing was measured", never "nothing is live".
-//! - Bit 31 of the size, also on 64-bit: allocated after the fork from the zygote. Sizes have 31
-//!   bits.
+//! - Bit 31 of the size (also on 64-bit) marks allocations after the fork from the zygote. Sizes have 31 bits.
 //! - A text dump that has no `END` is cut off, and refused.
 
 mod aggregate;
@@ -34,7 +33,7 @@ pub use oddity::Oddity;
 /// The live allocations of one process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What it was read from.
+    /// The format of the input.
     pub format: Format,
     /// One per flag, size and stack; the most bytes first.
     pub records: Vec<Record>,
@@ -52,7 +51,7 @@ pub struct Snapshot {
     pub oddities: Vec<Oddity>,
 }
 
-/// Which of the formats.
+/// The input formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A buffer of a 32-bit process.

@@ -76,7 +76,7 @@ impl<'a> Mapping<'a> {
     }
 
     /// The original name of a field; the name as it is if it was not renamed. If fields of different types got the same
-    /// name: the one whose type `fits`, or all of these (`size|name`).
+    /// name, the result is the one whose type `fits`; if several fit, all of them (`size|name`).
     #[must_use]
     pub fn field<'n>(&self, class: &str, field: &'n str, fits: impl Fn(&str) -> bool) -> Cow<'n, str>
     where
@@ -102,7 +102,7 @@ impl<'a> Mapping<'a> {
             .then(|| self.ids.iter().any(|own| *own == id || is_short_for(own, id) || is_short_for(id, own)))
     }
 
-    /// Its classes: the new name and the original name.
+    /// The classes in the file: the new name and the original name.
     pub fn classes(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
         self.classes.iter().map(|(renamed, class)| (*renamed, class.original))
     }

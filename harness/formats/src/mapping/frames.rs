@@ -16,9 +16,9 @@ pub struct OriginalFrame<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// The originals of a frame: for each possible reading the frames, innermost first (those that were inlined, then
-    /// the method itself). Sorted by their names. Empty if class or method were not renamed, or if the line belongs
-    /// to none of them.
+    /// The original frames of a renamed frame. For each possible reading: inlined frames, innermost first, then the
+    /// method itself. Readings are sorted by names. Empty if class or method were not renamed, or if the line belongs
+    /// to no original.
     #[must_use]
     pub fn frames(
         &self,
@@ -102,7 +102,7 @@ fn candidates<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> 
         return all;
     }
     if line.is_some() {
-        // The line belongs to none of them: any answer would be a guess.
+        // The line belongs to none of the methods, so any answer would be a guess.
         return Vec::new();
     }
     // The methods themselves, without methods that were inlined into them.

@@ -14,7 +14,7 @@
 //! ([`Mapping::class`], [`Mapping::fields`]) and frames ([`Mapping::frames`]) → [`Mapping::trace`] for the text of a
 //! whole stack trace. To find the mapping file of a build: [`map_ids`] of its code, [`Mapping::is_of_build`].
 //!
-//! If several originals match, all are returned: overloads that got one name, a frame without a line. Code that R8
+//! If several originals match (overloads that got one name, a frame without a line), all are returned. Code that R8
 //! moved out of methods is reported at the line of its caller ([`Mapping::is_outline`]). Not supported: rewritten
 //! frames, which stay as R8 made them; residual signatures.
 

@@ -1,10 +1,10 @@
-//! Outlines: code that was in several methods, and that R8 moved into a method of its own. In the source this code is
-//! at a line of its caller; the line inside the outline shows at which.
+//! Outlines: code that was in several methods, and that R8 moved into a method of its own. In the source, this code is
+//! at a line of its caller. The line inside the outline shows which line.
 
 use super::classes::{Class, Mapping, Method};
 
 impl Mapping<'_> {
-    /// Is this frame an outline? It is not in the source: its code is at a line of its caller, which
+    /// Is this frame an outline? An outline is not in the source: its code is at a line of its caller, which
     /// [`Mapping::line_of_outline`] returns.
     #[must_use]
     pub fn is_outline(&self, class: &str, method: &str, line: Option<u32>) -> bool {

@@ -31,7 +31,7 @@ impl<'a> Mapping<'a> {
 fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
     let mut mapping = Mapping::default();
     let mut open: Option<(&str, Class<'_>)> = None;
-    // Windows editors mark a text as UTF-8.
+    // Windows editors put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in (1_u64..).zip(text.lines()) {
         let at = |problem| MappingError { line: number, problem, found: excerpt(line.as_bytes()) };
@@ -61,7 +61,7 @@ fn close<'a>(open: Option<(&'a str, Class<'a>)>, mapping: &mut Mapping<'a>) {
     if let Some((renamed, mut class)) = open
         && let Entry::Vacant(place) = mapping.classes.entry(renamed)
     {
-        // R8 writes this only for the first range of a method, but it applies to all.
+        // R8 writes these comments only for the first range of a method, but they apply to all ranges.
         let of = |is: fn(&Method<'_>) -> bool| -> BTreeSet<&str> {
             class.methods.iter().filter(|method| is(method)).map(|method| method.signature).collect()
         };

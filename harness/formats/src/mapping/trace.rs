@@ -110,7 +110,7 @@ impl Mapping<'_> {
     }
 }
 
-/// Can the name of an exception follow this text?
+/// Can the name of an exception come after this text?
 fn introduces(before: &str) -> bool {
     let before = before.trim();
     before.is_empty()

@@ -15,7 +15,7 @@ use super::{MemInfoError, ProcessMemory};
 use crate::protobuf::{Fields, Malformed, Value};
 
 /// Columns of the table by the fields of a `MemoryInfo`. Only one of the two swap columns is written, and resident
-/// memory only after Android 10: they exist if they are written.
+/// memory only after Android 10. A column exists if it is written.
 const COLUMNS: [(u64, &str); 9] = [
     (2, "Pss Total"),
     (3, "Pss Clean"),

@@ -1,4 +1,4 @@
-//! All ways in which a run can end, as text.
+//! All ways in which a run can end, tested with text.
 
 use super::*;
 use crate::instrumentation::RawStream;
@@ -57,7 +57,7 @@ impl Stream {
         text.replace('\n', end).into_bytes()
     }
 
-    /// The same result from every form of the stream.
+    /// Checks that every form of the stream gives the same result.
     #[track_caller]
     fn read(&self) -> (Ending, InstrumentationRun) {
         let mut first = read_text(&self.text(false, "\n"));
@@ -313,7 +313,7 @@ fn a_class_that_fails_as_a_whole_explains_the_tests_that_are_missing() {
     let (ending, run) = failed.read();
     assert_eq!((ending, run.tests[1].method.as_deref()), (Ending::Complete, None));
     assert!(!run.tests[1].status.is_good());
-    // Found by fuzzing: it explains nothing if its own end is missing.
+    // Found by fuzzing: a class failure without its own end explains no missing test.
     let open = Stream::default().test("1", "a.C#null", 1, &[]).result(-1, &[]).read().0;
     assert_eq!(open, Ending::Incomplete { expected: 2, ended: 0 });
 }
