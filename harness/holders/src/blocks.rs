@@ -27,8 +27,8 @@ pub struct Blocks {
     tables: Vec<Range<u64>>,
 }
 
-/// A part of the address space that has blocks. For each of its pages it has the number of the first block that
-/// begins in that page or later.
+/// A part of the address space that has blocks. It has, for each page, the number of the first block that begins in
+/// that page or later.
 #[derive(Debug)]
 struct Region {
     range: Range<u64>,
@@ -37,10 +37,10 @@ struct Region {
 }
 
 impl Blocks {
-    /// Reads them from the agent's table. Blocks that are older than the table have no stack.
+    /// Reads the blocks from the agent's table. Blocks that are older than the table have no stack.
     ///
     /// # Errors
-    /// There are too many, or there is no such table.
+    /// There are too many blocks, or there is no such table.
     pub fn read(
         memory: &dyn Memory,
         mappings: &[Mapping],
@@ -61,10 +61,10 @@ impl Blocks {
         Ok(Self { tables, ..Self::of(all)? })
     }
 
-    /// From these blocks: address, size, stack.
+    /// Makes the list from these blocks: address, size, stack.
     ///
     /// # Errors
-    /// They are spread too far.
+    /// The blocks are spread too far.
     pub fn of(mut all: Vec<(u64, u64, u32)>) -> Result<Self, NotSearched> {
         all.sort_unstable();
         all.dedup_by_key(|(start, ..)| *start);
@@ -88,7 +88,7 @@ impl Blocks {
         self.starts.len()
     }
 
-    /// Is there none?
+    /// Are there no blocks?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
@@ -100,7 +100,7 @@ impl Blocks {
         self.bytes
     }
 
-    /// The agent's tables with their addresses: pointers there hold nothing.
+    /// The agent's tables with addresses of blocks. Pointers in them hold nothing.
     pub(crate) fn tables(&self) -> &[Range<u64>] {
         &self.tables
     }
@@ -119,8 +119,8 @@ impl Blocks {
         self.stacks.get(block).copied().unwrap_or(0)
     }
 
-    /// The block that `pointer` points at or into. One past the end does not belong to it; for an empty block, its
-    /// address does.
+    /// The block that `pointer` points at or into. The address after its end does not count; the address of an empty
+    /// block does.
     pub(crate) fn at(&self, pointer: u64) -> Option<usize> {
         let region = self.regions.iter().find(|region| region.range.contains(&pointer))?;
         let page = usize::try_from((pointer >> PAGE_BITS).checked_sub(region.first_page)?).ok()?;
@@ -165,7 +165,7 @@ impl Blocks {
                 region.first_of_page.push(number);
             }
         }
-        // Also for the pages up to the end of the last block.
+        // Also fills the pages up to the end of the last block.
         let mut next = u32::try_from(self.len()).unwrap_or(u32::MAX);
         for region in regions.iter_mut().rev() {
             let first = region.first_of_page.first().copied().unwrap_or(next);
@@ -244,7 +244,7 @@ impl Found<'_> {
             }
             let cells = (layout.first_cells as usize) << (2 * i);
             self.tables.push(segment..segment.saturating_add(cells as u64 * 32));
-            // Read in pieces: the last segments are large.
+            // The cells are read in pieces, because the last segments are large.
             const CELLS: usize = 1 << 12;
             for from in (0..cells).step_by(CELLS) {
                 let at = segment.wrapping_add(from as u64 * 32);
@@ -262,8 +262,8 @@ impl Found<'_> {
     }
 }
 
-/// In a table with granules of 32 bytes, a block begins at the start of its granule or in the middle: the size that
-/// the C library stores before the block decides. If it does not, the block is assumed to cover both positions.
+/// In a table with granules of 32 bytes, a block begins at the start of its granule or in the middle: the size that the
+/// C library stores before the block shows which. If it does not, the block is assumed to cover both positions.
 fn place_within_granules(memory: &dyn Memory, all: &mut [(u64, u64, u32)]) {
     const HALF: u64 = 16;
     let mut reader = Reader::new(memory);

@@ -1,10 +1,10 @@
 //! glibc's main heap: its lists of free chunks, and the chunks in use that the agent does not know, because they were
 //! allocated before it began to record.
 //!
-//! A chunk is its size with three flags, followed by the program's bytes. The first flag says whether the chunk
-//! before it is in use. Chunks on the lists of a thread's cache and on fast lists are free, although their flags do
-//! not say so. Since version 2.32 links of both kinds are masked by their own addresses. Anything that does not match
-//! this layout ends the walk: then nothing is known.
+//! A chunk is its size with three flags, followed by the program's bytes. The first flag says whether the chunk before
+//! it is in use. Chunks on the lists of a thread's cache and on fast lists are free, although their flags do not say
+//! so. Since version 2.32 links of both kinds are masked by their own addresses. Anything that does not match this
+//! layout ends the walk, without a result.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub(crate) struct FreeLists {
 
 /// Finds the lists: empty ones, which are the majority, point slightly before themselves.
 pub(crate) fn free_lists(memory: &dyn Memory, range: Range<u64>) -> Option<FreeLists> {
-    /// Fewer than this are something else.
+    /// Fewer than this are no free lists.
     const LEAST: usize = 64;
     let mut empty = Vec::new();
     let mut reader = Reader::new(memory);

@@ -1,4 +1,4 @@
-//! Finds who holds a native block: a conservative search in the memory of a stopped process.
+//! Finds what holds a native block: a conservative search in the memory of a stopped process.
 //!
 //! Data flow: memory that the caller reads for us ([`Memory`]) and the layout of the agent's table of live blocks
 //! ([`memgate_wire::native_holders::TableLayout`]) → [`Blocks`], sorted by address → mappings, modules and threads →
@@ -17,7 +17,7 @@
 //! A number that looks like a pointer still holds a block, and so does a value that was left in an unused part of a
 //! live frame. So a site gets the state of *most* of its blocks: a leak has many of them.
 //!
-//! No I/O and no clock. Bounded by [`Limits`], and by the caller, which is asked now and then.
+//! No I/O and no clock. Bounded by [`Limits`], and by the caller, which is asked from time to time whether to go on.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -47,7 +47,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Together about a gigabyte.
+    /// The limits, which together allow about a gigabyte.
     fn default() -> Self {
         Self { blocks: 16 << 20, edges: 96 << 20 }
     }

@@ -35,8 +35,8 @@ impl<'a> Reader<'a> {
         bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Calls `visit` with every aligned word of `range` and its address. Unreadable words are skipped. Returns
-    /// `false` if `go_on`, which is asked for each piece, ended it.
+    /// Calls `visit` with every aligned word of `range` and its address. Unreadable words are skipped. `go_on` is
+    /// called for each piece. Returns `false` if it ended the walk.
     pub(crate) fn words(
         &mut self,
         range: Range<u64>,

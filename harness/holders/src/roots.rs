@@ -11,14 +11,14 @@ use crate::maps::Mapping;
 use crate::memory::{Memory, Reader, WORD};
 use crate::stacks::control_block;
 
-/// A thread at the moment of the copy.
+/// A thread at the moment when the process was copied.
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
     /// Its id, as stored by the C library.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Its stack pointer; `None`: unknown, all of its stack is read.
+    /// Its stack pointer; `None`: unknown, so the whole stack is read.
     pub stack_pointer: Option<u64>,
     /// Its program counter; 0: unknown.
     pub pc: u64,
@@ -37,8 +37,8 @@ pub struct Process<'a> {
     pub threads: &'a [Thread],
     /// Its modules with thread-local variables.
     pub thread_local: &'a [ThreadLocalModule],
-    /// Its allocator is glibc's: memory between blocks in mappings other than its heaps does not belong to the
-    /// allocator.
+    /// Whether its allocator is glibc's. If so, memory between blocks in mappings other than its heaps does not belong
+    /// to the allocator.
     pub is_glibc: bool,
 }
 
@@ -101,7 +101,7 @@ const HEAP_BYTES: u64 = 64 << 20;
 const LARGE: u64 = 256 << 20;
 
 impl Roots {
-    /// These roots, in the order in which they are searched.
+    /// Makes roots from these, in the order in which they are searched.
     #[must_use]
     pub fn of(mut roots: Vec<Root>) -> Self {
         roots.sort_by_key(|root| root.turn);
@@ -259,8 +259,8 @@ impl Finder<'_> {
         candidates.find_map(|m| control_block(self.memory, m.range.clone(), thread))
     }
 
-    /// Is it one of glibc's heaps for threads? Such a heap begins with the address of its arena, which is near the
-    /// start of this or another such heap.
+    /// Is the mapping one of glibc's heaps for threads? Such a heap begins with the address of its arena, which is near
+    /// the start of this or another such heap.
     fn is_heap(&self, mapping: &Mapping) -> bool {
         let arena = || Reader::new(self.memory).word(mapping.range.start);
         mapping.name.is_empty()

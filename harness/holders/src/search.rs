@@ -15,7 +15,7 @@ const HIT: u32 = 1 << 31;
 /// Maximum number of reported steps of a path: those at its root and those at its block.
 const MOST_STEPS: usize = 16;
 
-/// Who holds the blocks of one allocation site.
+/// What holds the blocks of one allocation site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// Its stack.
@@ -28,7 +28,7 @@ pub struct Site {
     pub of_state: u64,
     /// The root that leads to one of them, and the address of the word in it; `None`: they are lost.
     pub root: Option<(usize, u64)>,
-    /// The blocks on the path, the nearest to the root (or the lost one) first.
+    /// The blocks on the path. The one nearest to the root (or the lost one) comes first.
     pub way: Vec<Step>,
 }
 
@@ -57,16 +57,16 @@ struct Search<'a> {
     hits: Vec<Hit>,
     /// For each block the block before it on its path, or [`HIT`] and a number, or [`UNSEEN`].
     parents: Vec<u32>,
-    /// For each block the hit that its path begins with.
+    /// For each block, the hit at the start of its path.
     origins: Vec<u32>,
     /// The blocks that were reached, the nearest first.
     seen: Vec<u32>,
 }
 
-/// Finds who holds the blocks of the `wanted` sites, given by their stacks. `go_on` is asked now and then.
+/// Finds what holds the blocks of the `wanted` sites, given by their stacks. `go_on` is called from time to time.
 ///
 /// # Errors
-/// It would need too much memory, or take too long.
+/// The search would need too much memory, or take too long.
 pub fn search(
     memory: &dyn Memory,
     blocks: &Blocks,
@@ -162,11 +162,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Continues from the blocks that were reached, beginning with number `from`. Blocks of one site that refer to
-    /// each other, such as the nodes of a list, are one step, however many they are. Otherwise a stray number that
-    /// points into the middle of the list would be nearer to most of the list than its head is.
+    /// Continues from the blocks that were reached, beginning with number `from`. Blocks of one site that refer to each
+    /// other, such as the nodes of a list, are one step, however many they are. Otherwise a stray number that points
+    /// into the middle of a list would be nearer to most of the list than the list's head.
     fn walk(&mut self, from: usize) {
-        // Blocks that are one step away wait for their turn; blocks that are reached without a step come first.
+        // Blocks that are reached without a step come first; blocks that are one step away come after them.
         let (mut now, mut next) = (self.seen.split_off(from), Vec::new());
         let mut is_waiting = vec![false; if now.is_empty() { 0 } else { self.blocks.len() }];
         while !now.is_empty() {
@@ -192,7 +192,7 @@ impl Search<'_> {
                 }
             }
             self.seen.append(&mut now);
-            // Some of them were reached without a step meanwhile.
+            // Some of these blocks were reached without a step meanwhile.
             now.extend(next.drain(..).filter(|block| {
                 is_waiting.get_mut(*block as usize).is_some_and(|waits| std::mem::replace(waits, false))
             }));
@@ -273,7 +273,7 @@ impl Search<'_> {
         struct Counted {
             blocks: u64,
             states: BTreeMap<HeldState, u64>,
-            /// By the state and the word that the path begins with: the number of blocks, and the nearest one.
+            /// By state and first word of the path: the number of blocks, and the nearest block.
             by_origin: BTreeMap<(HeldState, u32), (u64, u32)>,
         }
         let mut sites: BTreeMap<u32, Counted> = BTreeMap::new();
@@ -301,12 +301,12 @@ impl Search<'_> {
             let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
             let of_state_alone: Vec<_> =
                 site.by_origin.into_iter().filter(|((s, _), _)| *s == state).collect();
-            // Each block may be held by its own word, and one of them by a stack as well.
+            // Each block may be held by its own word, and a stack may also hold one of them.
             let mut of_turn = BTreeMap::new();
             for ((_, origin), (count, _)) in &of_state_alone {
                 *of_turn.entry(turn(*origin)).or_insert(0) += count;
             }
-            // If several have the same count, the first one found.
+            // If several have the same count, the first one found is used.
             let (_, (_, block)) = of_state_alone.into_iter().max_by_key(|((_, origin), (count, _))| {
                 (of_turn.get(&turn(*origin)).copied(), *count, !*origin)
             })?;
@@ -344,8 +344,8 @@ impl Search<'_> {
     }
 }
 
-/// For the blocks `left`, each of which another one of them refers to: the blocks in cycles that nothing outside of
-/// the cycle refers to. Tarjan's algorithm, without recursion.
+/// Among the blocks `left`, each of which another of them refers to: the blocks in cycles that nothing outside of the
+/// cycle refers to. Tarjan's algorithm, without recursion.
 fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn(u32) -> bool) -> Vec<u32> {
     #[derive(Clone, Copy)]
     struct Node {
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(site.root, Some((1, 0x200)));
     }
 
-    /// Like the words in the stacks of ended threads, one of which is also in a live stack.
+    /// Like words in the stacks of ended threads; one of the blocks is also held by a live stack.
     #[test]
     fn where_most_blocks_of_a_site_are_held_is_told_though_each_is_held_by_a_word_of_its_own() {
         let made = Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x308, block(1)).root(0x310, block(2));
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(behind.found(4).state, HeldState::IndirectlyLost, "one cycle behind another");
     }
 
-    /// A stray number that points into the middle of a long list is nearer to the nodes after it.
+    /// A stray number that points into the middle of a long list is nearer to the nodes after that place.
     #[test]
     fn a_list_is_held_by_its_head() {
         let mut made = Made::new(&[[1, 2].as_slice(), &[9; 100]].concat());

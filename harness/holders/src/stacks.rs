@@ -130,7 +130,7 @@ mod tests {
         image.put(0x1_8000, &[0x1_8000, 5, 6]);
         image.put(0x1_9000, &[0x1_9000, 5, 0x1_9000]);
         image.put(0x1_92d0, &[77 | 1 << 32]);
-        // Without gaps, as memory has none.
+        // Fills the gaps, because real memory has none.
         for at in (0x1_7000..0x1_a000_u64).step_by(8) {
             if image.read(at, &mut [0; 8]) == 0 {
                 image.put(at, &[0]);
