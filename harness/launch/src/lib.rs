@@ -1,8 +1,8 @@
 //! Processes on this machine: start, wait, stop, and capture their output.
 //!
 //! Every process leads its own process group. So stopping it also stops the processes that it started, and Ctrl-C at
-//! the terminal reaches only memgate, which then decides. The kernel stops a group that is not the terminal's
-//! foreground group when it reads from the terminal: therefore standard input is empty unless asked for.
+//! the terminal reaches only memgate, which then decides. The kernel stops a background group that reads from the
+//! terminal, so standard input is empty unless requested.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -87,7 +87,7 @@ pub struct Running {
 /// How a process ended and what it printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// How.
+    /// How it ended.
     pub exit: Exit,
     /// Captured standard output.
     pub stdout: Vec<u8>,
@@ -159,10 +159,10 @@ impl Launch {
         }
     }
 
-    /// Starts it. Must be called inside a tokio runtime.
+    /// Starts the program. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The system refuses, with the program's name.
+    /// The system refuses; the error has the program's name.
     pub fn start(self) -> Result<Running, LaunchError> {
         let Self { program, arg0, arguments, directory, environment, stdin, stdout, stderr } = self;
         let mut command = Command::new(&program);
