@@ -6,17 +6,16 @@
 //!
 //! # Why nothing is read through the mapping
 //!
-//! The file belongs to another process, which may shorten it at any moment. Touching a mapped page after the end of
-//! its file raises SIGBUS, and no check beforehand can exclude it. So values are read by `pread` and written by
-//! `pwrite` on the open descriptor: the kernel serves them from the same page cache as the guest's mapping. The
-//! mapping provides only the *address* that a futex needs, and there a missing page is `EFAULT`, not a signal.
-//! Remaining risks:
+//! The file belongs to another process, which may shorten it at any moment. Touching a mapped page after the end of its
+//! file raises SIGBUS, and no earlier check can exclude it. So values are read by `pread` and written by `pwrite` on
+//! the open descriptor: the kernel serves them from the same page cache as the guest's mapping. The mapping provides
+//! only the *address* that a futex needs, and there a missing page is `EFAULT`, not a signal. Remaining risks:
 //!
-//! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic. A reader of a double word
-//!   that the guest stores reads until two reads agree (`reading/stream.rs` of the harness). A guest that read a torn
-//!   number would at worst go on too early.
-//! - A store into a shortened file makes it longer again. Such a file is never read as complete: `committed` is after
-//!   its end.
+//! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic. To read a double word that
+//!   the guest stores, a reader repeats until two reads agree (`reading/stream.rs` of the harness). A guest that reads
+//!   a torn number at worst goes on too early.
+//! - A store into a shortened file makes it longer again. Such a file is never read as complete, because `committed` is
+//!   beyond its old end.
 //! - A file system that serves mappings and `pread` from different caches does not work (on Linux no file system that
 //!   supports shared mappings does so).
 #![expect(unsafe_code, reason = "the fence: maps one page and hands its words to futex calls")]
@@ -60,7 +59,7 @@ pub enum Woken {
     Page,
     /// The bell was rung.
     Bell,
-    /// Neither within the given time.
+    /// Neither happened within the given time.
     Timeout,
 }
 
@@ -107,7 +106,7 @@ impl ControlPage {
     pub fn load_u32(&self, offset: usize) -> io::Result<u32> {
         let mut bytes = [0; size_of::<u32>()];
         self.file.read_exact_at(&mut bytes, checked(offset, size_of::<u32>())?)?;
-        // What the guest stored before this word must not be read before it.
+        // Data that the guest stored before this word must not be read before the word.
         fence(Ordering::SeqCst);
         Ok(u32::from_le_bytes(bytes))
     }
@@ -131,13 +130,14 @@ impl ControlPage {
     /// Waits until the word at `offset` no longer holds `seen`, `bell` is rung, or `timeout` has
     /// passed.
     ///
-    /// One system call waits for both words. Before Linux 5.16, or where a sandbox refuses that
-    /// call, a bell that rings in the moment before the wait begins is heard only after `timeout`.
+    /// One system call waits for both words. Before Linux 5.16, or where a sandbox refuses that call, a ring just
+    /// before the wait begins is noticed only after `timeout`.
     ///
     /// # Errors
     /// The page is no longer backed by its file.
     pub fn wait(&self, offset: usize, seen: u32, bell: &Bell, timeout: Duration) -> io::Result<Woken> {
-        // Taken in one step: a plain store could erase a ring whose reason is not yet visible here.
+        // The bell is read and cleared in one step: a plain store could erase a ring whose reason is not yet visible
+        // here.
         if bell.0.swap(0, Ordering::AcqRel) != 0 {
             return Ok(Woken::Bell);
         }
@@ -168,11 +168,11 @@ impl ControlPage {
     /// Rings `bell`: the thread that waits with it goes on, or its next wait ends at once.
     ///
     /// # Errors
-    /// The page is no longer backed by its file: the waiting thread then finds that out itself.
+    /// The page is no longer backed by its file: the waiting thread then notices this itself.
     pub fn ring(&self, bell: &Bell, offset: usize) -> io::Result<()> {
         bell.0.store(1, Ordering::Release);
         futex::wake(&bell.0, futex::Flags::empty(), i32::MAX.unsigned_abs())?;
-        // For a thread that waits only on the page. The guest never waits on this word.
+        // This wakes a thread that waits only on the page. The guest never waits on this word.
         self.wake(offset)
     }
 
