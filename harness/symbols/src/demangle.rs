@@ -24,8 +24,8 @@ pub(crate) fn readable(name: &str) -> String {
     } else if name.starts_with("_Z")
         && let Ok(cpp) = Symbol::new(name)
     {
-        // Only with this prefix: the demangler reads the C variable `s` as the type `short`.
-        // An error here is our own, at the limit: the text up to there is the result.
+        // Done only with this prefix, because the demangler reads the C variable `s` as the type `short`. The only
+        // error here is our own limit: the text up to it is the result.
         let _at_the_limit = cpp.structured_demangle(&mut out, &DemangleOptions::new());
     }
     if out.0.is_empty() {

@@ -1,7 +1,7 @@
-//! Reads the headers of an ELF file before the file is trusted, to examine a program or to read its symbols.
+//! Reads and checks the headers of an ELF file, to examine a program or to read its symbols.
 //!
 //! `object` knows the layout. This file adds the limits: no table longer than [`MAX_HEADERS`], no unchecked length,
-//! contents read by offset and never mapped. 32 and 64 bit, little endian.
+//! contents read by offset and never mapped. It supports 32 and 64 bit, little endian.
 
 use std::fs::File;
 use std::ops::Range;
@@ -196,7 +196,7 @@ impl<'f> Image<'f> {
         Ok(ElfInfo { build_id: self.build_id()?, code, base, knows: self.knows()?, size: self.size })
     }
 
-    /// Sections first: in a file of split-off symbols the segments point to removed contents.
+    /// Searches sections first, because in a file of separate symbols the segments point to removed contents.
     fn build_id(&self) -> Result<Vec<u8>, ElfError> {
         let sections = self.sections.iter().filter(|s| s.kind == elf::SHT_NOTE).map(|s| (s.part, s.align));
         let segments = self.segments.iter().filter(|s| s.kind == elf::PT_NOTE).map(|s| (s.part, s.align));
@@ -278,7 +278,8 @@ fn sections<E: FileHeader<Endian = LittleEndian>>(
             _ => s
                 .compression(e, data)
                 .unwrap_or_else(|_damaged| {
-                    // The damage affects only this section: the others keep their numbers.
+                    // The damage affects only this section. The section stays in the list, so that the others keep
+                    // their numbers.
                     part.size = 0;
                     None
                 })

@@ -61,7 +61,7 @@ impl Finder {
         })
     }
 
-    /// What the symbol folders contain instead of this build: the user who named them can fix that.
+    /// The reason why the symbol folders have no file for this build: the user who named them can fix that.
     fn what_is_there(&mut self, module: &ModuleRef) -> Option<NotSymbolised> {
         if self.symbol_dirs.is_empty() {
             return None;
@@ -113,7 +113,7 @@ fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every ELF file with a build id below `dirs`; of several with the same id the one with most symbol information.
+/// Every ELF file with a build id below `dirs`. If several have the same id, the one with most symbol information.
 /// Folders behind symbolic links are not entered (they may form circles), and unreadable entries are skipped.
 fn index(dirs: &[PathBuf]) -> BTreeMap<Vec<u8>, PathBuf> {
     let mut found: BTreeMap<Vec<u8>, (Knows, PathBuf)> = BTreeMap::new();

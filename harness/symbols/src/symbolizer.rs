@@ -14,7 +14,7 @@ use crate::find::{Finder, Found, SYSTEM_DEBUG_DIRS};
 use crate::module::{ModuleRef, NotSymbolised};
 use crate::variables::{Variable, Variables};
 
-/// When the open files are larger than this in total, they are closed and their indexes dropped.
+/// If the open files are larger than this in total, they are closed and their indexes dropped.
 const MAX_OPEN_BYTES: u64 = 1 << 30;
 
 /// Where to search for files with symbols.
@@ -65,7 +65,7 @@ pub struct Symbolizer {
 #[derive(Debug)]
 struct File {
     found: Found,
-    /// Is its debug information used, or only its symbol table?
+    /// Whether its debug information is used, or only its symbol table.
     debug: bool,
     /// Is it one of the files that the reader keeps open?
     open: bool,
@@ -112,7 +112,7 @@ impl Symbolizer {
                 Ok(symbols) => return Ok(symbols),
                 Err(Failure::Refused(why)) => why,
                 Err(Failure::Panicked) => {
-                    // The panic may have interrupted it in the middle of a change.
+                    // The panic may have interrupted blazesym in the middle of a change.
                     *shared = reader(debug_dirs);
                     "its symbols contradict themselves".to_owned()
                 }
@@ -201,8 +201,8 @@ enum Failure {
     Panicked,
 }
 
-/// All calls of blazesym go through here. It is written for trusted files: contradictory DWARF, such as a line of a
-/// source file that is not in its table, makes it panic.
+/// All calls of blazesym go through here. blazesym is written for trusted files: contradictory DWARF, such as a line of
+/// a source file that is not in its table, makes it panic.
 fn guard<T>(call: impl FnOnce() -> blazesym::Result<T>) -> Result<T, Failure> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| Failure::Refused(error.to_string())),
@@ -221,7 +221,7 @@ fn reader(debug_dirs: &[PathBuf]) -> Reader {
         .build()
 }
 
-/// Innermost first; blazesym returns the function and then the functions inlined into it, outermost first.
+/// Innermost first. blazesym returns the function and then the functions inlined into it, outermost first.
 fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
     let Symbolized::Sym(Sym { name, code_info, inlined, .. }) = found else { return Vec::new() };
     let inner =
@@ -235,8 +235,8 @@ fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
             outer.function = full;
         }
     }
-    // An inlined lambda is only an `operator()`, and so are function objects of the standard library. The caller of a
-    // lambda has it among its template arguments.
+    // An inlined lambda has only the name `operator()`, like function objects of the standard library. The caller of a
+    // lambda has the lambda among its template arguments.
     let is_called = |symbol: &&mut Symbol| {
         let is_of_library = symbol.file.as_deref().is_some_and(|file| file.contains("/include/c++/"));
         symbol.function.starts_with("operator()") && !is_of_library

@@ -80,7 +80,7 @@ impl Variables {
     pub(crate) fn at(&self, offset: u64, thread_local: bool) -> Option<Variable> {
         let list = if thread_local { &self.thread_locals } else { &self.statics };
         let until = list.partition_point(|named| named.start <= offset);
-        // A few variables may begin before the offset and end before it too.
+        // Only a few variables may begin before the offset and also end before it.
         const FEW: usize = 16;
         let near = list.get(until.saturating_sub(FEW)..until)?.iter().rev();
         let named = near.into_iter().find(|named| offset - named.start < named.size)?;
