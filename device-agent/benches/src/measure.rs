@@ -113,8 +113,8 @@ pub(crate) fn peer_is_there() -> bool {
     Path::new(HEAPTRACK).exists()
 }
 
-/// The cost in the goodbye of the only spool in `folder`, which also proves that the run was recorded. `without_end`:
-/// the program measures its own time, which does not include the agent's work at its end.
+/// The cost in the goodbye of the only spool in `folder`, which also proves that the run was recorded. With
+/// `without_end`, the program measures its own time, which does not include the agent's work at its end.
 fn last_cost(folder: &Path, without_end: bool) -> Result<Duration, String> {
     let read = |e: std::io::Error| format!("read {}: {e}", folder.display());
     let spool = fs::read_dir(folder).map_err(read)?.next().ok_or("find a spool: the run was not recorded")?;

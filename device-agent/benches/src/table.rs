@@ -46,7 +46,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Other processes only ever add CPU time to a run, so the fastest of equal runs in a round counts. The cost of a
+    /// Other processes can only add to a run's CPU time, so the fastest of equal runs in a round counts. The cost of a
     /// dormant agent is very small, so it is compared between the fastest of all runs.
     pub(crate) fn new(name: &'static str, kind: Kind, rounds: &[Round]) -> Self {
         let ratio = |pick: fn(&Round) -> &[Sample]| {
