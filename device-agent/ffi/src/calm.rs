@@ -48,8 +48,8 @@ unsafe fn pthread_setcancelstate(_: c_int, _: *mut c_int) -> c_int {
 /// `PTHREAD_CANCEL_DISABLE`, in glibc and musl.
 const DISABLE: c_int = 1;
 
-/// While this value lives, this thread is not cancelled. Our calls would be cancellation points (open, close) in the
-/// middle of a guest function that is none, and a cancellation would leave our locks held.
+/// While this value lives, this thread is not cancelled. Some of our calls (open, close) are cancellation points. A
+/// guest function that is none must not become one, and a cancellation would leave our locks held.
 pub struct CancelHeld(c_int);
 
 impl CancelHeld {

@@ -1,4 +1,4 @@
-//! A copy of the process that does not run, for a reader of its memory from outside.
+//! Makes a copy of the process that does not run, so that its memory can be read from outside.
 //!
 //! Data flow: `clone` without flags, like `fork`, but without the C library, so that no fork handler of the guest runs
 //! → the child closes its descriptors, sleeps, and ends. The reader ends it earlier.

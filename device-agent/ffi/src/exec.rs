@@ -1,7 +1,7 @@
 //! The arguments, the environment and the working directory of a program that is about to start.
 //!
-//! All of this may run in the child of a `vfork`, which shares its parent's memory and may use only signal-safe
-//! functions. So nothing here allocates from a heap, takes a lock, or keeps a descriptor.
+//! All this code may run in the child of a `vfork`, which shares its parent's memory and may use only signal-safe
+//! functions. So it does not allocate from a heap, take a lock, or keep a descriptor.
 
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
@@ -70,9 +70,9 @@ impl<'a> Iterator for Strings<'a> {
 /// Scratch memory for one start of a program: there may be no heap, and little stack. It is mapped once and reused.
 ///
 /// The child of a `vfork` takes a place in its parent's memory. When the new program begins, the child is gone and
-/// cannot return the place. The thread that started the child waits until then. So if this thread, or another child of
-/// it, asks again, it may take that place. (A child that shares memory and thread-local storage and runs in parallel
-/// with its parent must not start programs at the same time.)
+/// cannot return the place. The thread that started the child waits until then. So that thread, or another child of it,
+/// may take the same place again. (A child that shares memory and thread-local storage and runs in parallel with its
+/// parent must not start programs at the same time.)
 pub struct Room {
     /// `None`: all places were taken.
     place: Option<&'static Place>,

@@ -115,8 +115,8 @@ impl Heap {
         &self.lock
     }
 
-    /// Makes sure that `bytes` more are available, in smaller pieces. False: the system gives no more memory, and an
-    /// allocation would end the process.
+    /// Makes sure that `bytes` more are available, in smaller pieces. Returns false if the system gives no more memory;
+    /// an allocation would then end the process.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.locked(|heap| {

@@ -104,7 +104,7 @@ impl Source {
         copy
     }
 
-    /// Only called for a list that libc gave: freeing unchanged results is not safe.
+    /// Frees a list. Called only for a list that libc gave, because freeing unchanged results is not safe.
     fn give_back(self, answer: &mut Answer) {
         match self {
             // SAFETY: the unchanged answer.

@@ -13,8 +13,8 @@ use std::ffi::CString;
 static COARSE_SINCE: AtomicU64 = AtomicU64::new(0);
 
 /// From now on, reads clocks without the processor's time-stamp counter, with a delay of some milliseconds. This is for
-/// a process that is about to disable the counter, or has disabled it. The C library's fine clocks read the counter,
-/// too, and end a thread that may not read it.
+/// a process that is about to disable the counter, or has disabled it: the C library's fine clocks also read the
+/// counter, which ends a thread that may not read it.
 pub fn read_clocks_coarsely() {
     let now = if may_read_counter() { libc::CLOCK_MONOTONIC } else { libc::CLOCK_MONOTONIC_COARSE };
     COARSE_SINCE.store(clock_ns(now).max(1), Ordering::Relaxed);
@@ -169,7 +169,7 @@ pub fn thread_table_place() -> Option<usize> {
     told(c"_thread_db_pthread_dtvp", 2)
 }
 
-/// A value that glibc publishes for debuggers: of a member its bits, number and offset, or only a size.
+/// A value that glibc publishes for debuggers: the bits, the number and the offset of a member, or only a size.
 #[cfg(not(target_os = "android"))]
 fn told(name: &CStr, index: usize) -> Option<usize> {
     let at = symbol(name) as *const u32;
@@ -367,8 +367,8 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
     unsafe { __cxa_atexit(run, handler as *mut c_void, ptr::null_mut()) == 0 }
 }
 
-/// Registers handlers around `fork`. The function is found by name, because glibc and musl spell it differently, and a
-/// musl program with a missing symbol would not start.
+/// Registers handlers around `fork`. The function is looked up by name, because it has different names in glibc and
+/// musl, and a musl program with a missing symbol would not start.
 #[must_use]
 pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
     type Register =

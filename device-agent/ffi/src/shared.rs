@@ -190,8 +190,8 @@ impl SharedMap {
         n
     }
 
-    /// Moves this mapping to the next `bytes` in the file. `end`: the file offset at which it ends now. The file is
-    /// extended by its path and the mapping is moved, so no descriptor is needed. The bytes may be a hole: see
+    /// Moves this mapping to the next `bytes` in the file. `end`: the file offset at which the mapping ends now. The
+    /// file is extended by its path and the mapping is moved, so no descriptor is needed. The bytes may be a hole: see
     /// [`SharedMap::populate`].
     ///
     /// # Errors

@@ -53,11 +53,11 @@ pub struct ArtHeap {
     signatures: Mutex<Vec<String>>,
 }
 
-/// The sums of the walk. All their memory is allocated before: during the walk every other thread is stopped, maybe
+/// The sums of the walk. All their memory is allocated before the walk: during it every other thread is stopped, maybe
 /// inside an allocation.
 struct Sums {
     classes: Vec<(u64, u64)>,
-    /// The walk reports each object's heap.
+    /// Whether the walk reports each object's heap.
     told: bool,
 }
 
@@ -108,7 +108,7 @@ impl ArtHeap {
             if self.jvmti.get().raw_tag(class)? != 0 {
                 continue;
             }
-            // A class that is about to be unloaded may have no signature any more.
+            // A class that is about to be unloaded may no longer have a signature.
             let Ok(signature) = self.jvmti.get().raw_signature(class) else { continue };
             let number = jlong::try_from(signatures.len()).map_err(|_never| Error::NotThere)?.wrapping_add(1);
             self.jvmti.get().raw_set_tag(class, number)?;
@@ -160,8 +160,8 @@ impl Jvmti<'_> {
         }
         let mut art: Option<ArtExtensions> = None;
         for extension in self.owned(at, count)? {
-            // Everything in it was allocated for us and is freed here, except the parameter names if there is no memory
-            // for their list.
+            // The virtual machine allocated all results for us, so they are freed here. Only the parameter names stay
+            // if there is no memory for their list.
             for parameter in self.owned(extension.params, extension.param_count).unwrap_or_default() {
                 self.give_back(parameter.name.cast());
             }
@@ -214,7 +214,7 @@ impl Jvmti<'_> {
     }
 }
 
-/// Both walks call this. The plain walk passes no last argument, which is read only if the walk reports heaps.
+/// Both walks call this function. The plain walk passes no last argument, so it is read only if the walk reports heaps.
 unsafe extern "system" fn object(
     class: jlong,
     bytes: jlong,

@@ -24,7 +24,7 @@ pub trait Natives: Sync {
     /// Name of the component that reports the tests, called before the first test. Also the system properties at that
     /// time, as `key NUL value NUL …`.
     fn listener(&self, name: &str, properties: &str);
-    /// All tests are over, and no later event reports the end of the process: Android ends it with the run.
+    /// All tests are over. No later event reports the end of the process, because Android ends it with the run.
     fn run_finished(&self, env: &mut Env<'_>);
 }
 

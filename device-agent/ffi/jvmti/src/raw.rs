@@ -171,8 +171,8 @@ pub union HeapReferenceInfo {
     pub reserved: [jlong; 8],
 }
 
-/// `jvmtiHeapIterationCallback`, with the number of the object's heap after it, which only ART's
-/// extension passes.
+/// `jvmtiHeapIterationCallback`, with one more argument: the number of the object's heap, which only ART's extension
+/// passes.
 pub type HeapIteration = unsafe extern "system" fn(jlong, jlong, *mut jlong, jint, *mut c_void, jint) -> jint;
 /// `jvmtiHeapReferenceCallback`
 pub type HeapReference = unsafe extern "system" fn(

@@ -132,8 +132,8 @@ extern "system" fn set_tag(_: raw::Env, object: jobject, tag: jlong) -> Code {
     })
 }
 
-/// The lock is not held during the callback: on a device all other threads are stopped then, but here the callback may
-/// use the runtime.
+/// The lock is not held during the callback: on a device all other threads are stopped meanwhile, but here the callback
+/// may use the runtime.
 fn walk_over(callbacks: *const HeapCallbacks, user: *const c_void, extended: bool) -> Code {
     // SAFETY: the caller's structure.
     let callback = unsafe { (*callbacks).iteration }.unwrap();
