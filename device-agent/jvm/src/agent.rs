@@ -1,11 +1,11 @@
-//! What the agent does when the virtual machine or a test listener calls it.
+//! The agent's reactions to calls of the virtual machine and of test listeners.
 //!
-//! Data flow: `start` makes the one [`Agent`]. The virtual machine calls [`Events`]: its start opens the session,
-//! allocations and frees of objects go to `sites` and `follow`, out-of-memory errors to `exhausted`. Test listeners
-//! and the launcher call [`Natives`]: starts and ends of tests become boundaries of the session. At the end of a
-//! window, [`Agent::measure`] collects, counts and hands over the frames with the boundary. The agent obeys the
-//! orders in the answer (settle, stop compiling, explain classes). At the end of the run it measures the last window,
-//! writes a heap dump if one was asked for, and closes the stream.
+//! Data flow: `start` makes the only [`Agent`]. The virtual machine calls [`Events`]: its start opens the session,
+//! allocations and frees of objects go to `sites` and `follow`, out-of-memory errors to `exhausted`. Test listeners and
+//! the launcher call [`Natives`]: starts and ends of tests become boundaries of the session. At the end of a window,
+//! [`Agent::measure`] collects, counts and hands over the frames with the boundary. The agent obeys the orders in the
+//! answer (settle, stop compiling, explain classes). At the end of the run it measures the last window, writes a heap
+//! dump if one was asked for, and closes the stream.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -78,8 +78,8 @@ impl Events for Agent {
     }
 
     /// The collector threads have ended by now: with ZGC and Shenandoah, a collection or heap walk here would wait
-    /// forever. The last shutdown hook ([`Natives::run_finished`]) has measured what is to be measured at the end,
-    /// unless it did not run.
+    /// forever. So the last shutdown hook ([`Natives::run_finished`]) makes the final measurements, unless it did not
+    /// run.
     fn vm_death(&self, _: &mut EnvUnowned<'_>) {
         exhausted::catch_up();
         if let Some(class) = self.last_window() {
@@ -181,7 +181,7 @@ impl Natives for Agent {
         let mut reply = self.measure(env, vm, (suite, test), outcome);
         if reply.has(order::SETTLE) {
             self.settle(env, vm);
-            // Java's side is measured already.
+            // The Java side is already measured.
             reply = window_ends((suite, test), outcome_of(outcome), None);
         }
         if reply.has(order::COMPILED) && !self.jit_disabled.swap(true, Ordering::Relaxed) {
@@ -210,7 +210,7 @@ impl Natives for Agent {
 }
 
 impl Agent {
-    /// The harness wants to know who holds the instances of these classes.
+    /// Begins a survivor search, because the harness asks who holds the instances of these classes.
     fn begin_search(&self, env: &mut Env<'_>, classes: Option<&ClassNumbers>) {
         let search = SurvivorSearch::asked(env, classes);
         if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
@@ -221,7 +221,7 @@ impl Agent {
         drop(before);
     }
 
-    /// Measures what is still open, and ends the stream.
+    /// Measures the window that is still open, and ends the stream.
     fn say_last(&self, env: &mut Env<'_>) {
         exhausted::catch_up();
         if let (Some(class), Some(vm)) = (self.last_window(), self.machine()) {
@@ -229,7 +229,7 @@ impl Agent {
             let _no_orders = self.measure(env, vm, (&class, ""), 0);
         }
         if self.follow.get().is_some() {
-            // Objects that are garbage now did not live to the end.
+            // Objects that are garbage by now did not live until the end.
             let _a_few_more_alive = self.jvmti.collect();
             self.catch_up();
         }
@@ -237,7 +237,7 @@ impl Agent {
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
     }
 
-    /// The tests are over: dumps the live objects, if that was asked for.
+    /// The tests are over: dumps the live objects, if this was requested.
     fn dump_at_end(&self, env: &mut Env<'_>) {
         // For an app, the harness asks the system for the dump.
         if self.options.carrier == Carrier::App {
@@ -249,7 +249,7 @@ impl Agent {
         self.dump(env, &self.options.end_dump, "end");
     }
 
-    /// The same after the first failed test, before another test changes what it left.
+    /// Like [`Self::dump_at_end`], after the first failed test, before another test changes what it left.
     fn dump_if_failed(&self, env: &mut Env<'_>, outcome: i32) {
         let is_due = outcome_of(outcome) == Some(Outcome::Failed) && !self.options.failed_dump.is_empty();
         if is_due && !self.dumped_a_failure.swap(true, Ordering::Relaxed) {
@@ -268,8 +268,8 @@ impl Agent {
         }
     }
 
-    /// Garbage may hold native memory until its finalizers and cleaners have run in their own threads. So may objects
-    /// that only the garbage held, hence the second round.
+    /// Lets garbage release native memory: its finalizers and cleaners run in threads of their own. They may hold
+    /// further objects until then, hence the second round.
     fn settle(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         for _ in 0..2 {
             let _counted_as_it_is = self.jvmti.collect();
@@ -278,8 +278,8 @@ impl Agent {
         }
     }
 
-    /// The class whose window is open at the end. None if each window is measured: one more, empty window would look
-    /// as if the last round had left nothing.
+    /// The class whose window is open at the end. `None` if each window is measured: an additional, empty window would
+    /// look as if the last round had left nothing.
     fn last_window(&self) -> Option<String> {
         self.pace.lock().last().filter(|_| !self.measures_each_window())
     }
@@ -309,16 +309,15 @@ impl Agent {
         self.options.windows == Windows::Each || self.command.starts_with(hotspot::LAUNCHER)
     }
 
-    /// Does the harness look at the process at the start and end of each test? In the build's own run on HotSpot that
-    /// gains nothing and costs more than most tests.
+    /// Does the harness look at the process at the start and end of each test? In the build's own run on HotSpot, this
+    /// has no use and costs more than most tests.
     fn stands_at_tests(&self) -> bool {
         self.is_art() || self.measures_each_window()
     }
 
-    /// A test class of the build's own run is over: its window ends here, or goes on with the next
-    /// class.
+    /// A test class of the build's own run is over: its window ends here, or continues with the next class.
     fn class_ended(&self, env: &mut Env<'_>, vm: &dyn Machine, class: &str) -> u32 {
-        // Processor time: collectors use many threads, and a busy machine does not change it.
+        // Uses processor time, because collectors use many threads, and because a busy machine does not change it.
         let began = process::cpu_ns();
         if !self.pace.lock().is_due(class, began) {
             return 0;
@@ -329,8 +328,8 @@ impl Agent {
         reply.bits
     }
 
-    /// Collects, counts, writes the boundary; returns the answer of the harness. No lock is held
-    /// while the virtual machine is asked.
+    /// Collects, counts, writes the boundary; returns the answer of the harness. No lock is held during calls to the
+    /// virtual machine.
     fn measure(
         &self,
         env: &mut Env<'_>,
@@ -352,7 +351,7 @@ impl Agent {
 
     fn look(&self, env: &mut Env<'_>, vm: &dyn Machine) -> Result<Measured, Failure> {
         let started = process::monotonic_ns();
-        // In a repeated test, each iteration has the same amount of objects that go away by themselves.
+        // In a repeated test, each iteration has the same number of objects that disappear by themselves.
         let is_round = self.options.detail == Detail::Survivors && self.measures_each_window();
         let live = if is_round { vm.settled_histogram(env)? } else { vm.histogram(env)? };
         if self.measures_each_window() {
@@ -370,7 +369,8 @@ impl Agent {
         Ok(Measured { live, state, found, alive })
     }
 
-    /// Who holds the grown objects, and where they were allocated. `None`: that is known only after the next window.
+    /// Finds who holds the grown objects, and where they were allocated. `None`: this is known only after the next
+    /// window.
     fn explained(
         &self,
         env: &mut Env<'_>,
@@ -423,7 +423,7 @@ impl Agent {
         }
     }
 
-    /// In its own thread: writes a dump if one was asked for, and reports what fills the heap.
+    /// Runs in a separate thread: writes a dump if requested, and reports what fills the heap.
     fn looks_beside(&self, env: &mut Env<'_>, what: &str) {
         let folder = &self.options.heap_limit_dump;
         let path = format!("{folder}/java_pid{}_limit.hprof", process::pid());
@@ -440,14 +440,14 @@ impl Agent {
         Exhausted { dump, ..exhausted }.tell(self.sites.get());
     }
 
-    /// Afterwards the stream contains all events of followed objects.
+    /// Writes all events of followed objects to the stream.
     fn catch_up(&self) {
         if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
             follow.catch_up(self.jvmti, sites);
         }
     }
 
-    /// What the harness needs to start such a virtual machine again, as the tests see it.
+    /// The data that the harness needs to start this virtual machine again, as the tests see it.
     fn info(&self, listener: &str, properties: Vec<(String, String)>) -> JvmInfo {
         let property = |name: &str| {
             properties.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()).unwrap_or_default()
@@ -468,7 +468,7 @@ impl Agent {
     }
 }
 
-/// Writes the used bytes of the heap between boundaries. Runs in a thread of the guest: the point is left out if
+/// Writes the used bytes of the heap between boundaries. Runs in a thread of the guest, so the point is left out if
 /// another thread is writing.
 fn tell_used(used: u64) {
     let state = JavaState { heap_used: Some(used), ..JavaState::default() };

@@ -1,11 +1,10 @@
-//! Android's runtime, asked through its tool interface (JVMTI 1.2 with extensions) and the public methods of its
+//! Questions to Android's runtime, through its tool interface (JVMTI 1.2 with extensions) and the public methods of its
 //! class library.
 //!
-//! A boundary collects twice and runs finalizers in between: a collection keeps objects that wait for a finalizer.
-//! Then the app's heap is walked once ([`ArtHeap`]). Collection and walk are separate pauses, so objects that other
-//! threads make in between count as alive; the confirming run tells them from growth. Counters come from
-//! `android.os.Debug`, which only reads words. The number of allocated objects is never asked for: that would stop
-//! the world.
+//! A boundary collects twice and runs finalizers in between: a collection keeps objects that wait for a finalizer. Then
+//! the app's heap is walked once ([`ArtHeap`]). Collection and walk are separate pauses, so objects that other threads
+//! make in between count as alive; the confirming run tells them from growth. Counters come from `android.os.Debug`,
+//! which only reads words. The number of allocated objects is never read, because that would stop the world.
 
 use jni::objects::{JString, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -23,7 +22,7 @@ const LOCAL_REFERENCES: usize = 1 << 16;
 pub(crate) struct Art {
     jvmti: Jvmti<'static>,
     heap: ArtHeap,
-    /// Clear softly held objects before each count: a cache of them is no leak.
+    /// Clear softly held objects before each count, because a cache of them is no leak.
     drops_soft: bool,
 }
 
@@ -33,9 +32,10 @@ impl Art {
         Some(Self { jvmti, heap: ArtHeap::of(env)?, drops_soft })
     }
 
-    /// Clears objects that are held only softly. The runtime does so in one case: when an allocation finds no room.
-    /// This allocation is as large as the maximum heap, so it fails and takes nothing; its error stays here. No array
-    /// is as large as a heap of 2 GiB or more: there the allocation might succeed, so it is not tried.
+    /// Clears objects that are held only softly. The runtime does this only when an allocation finds no room. So this
+    /// function tries to allocate as much as the maximum heap. The allocation fails and takes nothing; its error is
+    /// cleared here. No array is as large as a heap of 2 GiB or more: there the allocation might succeed, so it is not
+    /// tried.
     fn drop_soft(env: &mut Env<'_>) {
         let Some(most) = heap_max(env).and_then(|most| i32::try_from(most).ok()) else { return };
         let refused = env.with_local_frame(2, |env| {
@@ -102,7 +102,7 @@ impl Machine for Art {
     }
 
     fn wait_for_references(&self, _: &mut Env<'_>) {
-        // The histogram runs finalizers between its two collections, and that waits for references too.
+        // The histogram runs finalizers between its two collections, which also waits for references.
     }
 
     fn collector(&self) -> &str {

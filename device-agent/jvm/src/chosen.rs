@@ -5,7 +5,7 @@ use memgate_jvmti::{HeapFilter, Jvmti, Visit};
 
 use super::names::Known;
 
-/// Up to this many walks over one class each cost less than one walk over all objects.
+/// Up to this number, separate walks over each class cost less than one walk over all objects.
 const WALKS: usize = 4;
 
 /// Classes, with their numbers.
@@ -25,7 +25,7 @@ impl<'a, 'l> Chosen<'a, 'l> {
     }
 
     /// Visits every object of these classes with its class number and its tag, which may be set. Objects that the
-    /// virtual machine refuses to show are missing in the answer.
+    /// virtual machine refuses to show are left out.
     pub(super) fn visit(&self, jvmti: Jvmti<'_>, visit: &mut dyn FnMut(i64, &mut i64)) {
         let is_chosen = |class: i64| {
             usize::try_from(class).ok().and_then(|class| self.is_chosen.get(class)).copied().unwrap_or(false)

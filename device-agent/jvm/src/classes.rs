@@ -1,9 +1,9 @@
-//! Numbers of classes whose objects are sampled. The tag of a class is its number: one question to the virtual
-//! machine per event.
+//! Numbers of classes whose objects are sampled. The tag of a class is its number, so that each event needs only one
+//! call to the virtual machine.
 //!
-//! A class is asked for its name the first time only. Classes of one name (from several loaders) share a number, so
-//! that loaders which come and go do not make the table grow. Names beyond its size get no number, and nothing is
-//! reported about them.
+//! The name of a class is read only when it is first seen. Classes of one name (from several loaders) share a number,
+//! so that short-lived loaders do not make the table grow. If the table is full, further names get no number, and
+//! nothing is reported about them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ impl SampledClasses {
         }
     }
 
-    /// The number of a class. `None`: there are too many, or it is `java.lang.Class`, whose objects have these
+    /// The number of a class. `None` if there are too many classes, or for `java.lang.Class`, whose objects have these
     /// numbers as tags.
     pub(crate) fn number(&self, jvmti: Jvmti<'_>, class: &JObject<'_>) -> Option<ClassNumber> {
         let tag = jvmti.tag(class).unwrap_or(0);
@@ -55,7 +55,7 @@ impl SampledClasses {
             return None;
         }
         let number = self.number_of(&name)?;
-        // If the tag cannot be set, the number is found by the name again.
+        // If the tag cannot be set, the number is found by name again.
         let _slower = jvmti.set_tag(class, number.0.into());
         Some(number)
     }
@@ -74,7 +74,7 @@ impl SampledClasses {
         Some(number)
     }
 
-    /// Chooses exactly the classes of these names.
+    /// Chooses exactly the classes with these names.
     pub(crate) fn choose_only(&self, names: &[String]) {
         self.chosen.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         names.iter().filter_map(|name| self.number_of(name)).for_each(|number| self.choose(number, true));

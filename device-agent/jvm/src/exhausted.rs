@@ -1,9 +1,9 @@
-//! What fills the heap at an `OutOfMemoryError`, or when it is above the limit.
+//! Reports what fills the heap at an `OutOfMemoryError`, or when the heap is above the limit.
 //!
 //! The virtual machine reports the error in the thread that finds no room, before it throws. One heap walk counts the
-//! classes, the first time only and for a bounded time; it allocates nothing in the Java heap. If a dump was asked
-//! for, the virtual machine itself writes it just before, by its own option. Above the limit nothing is lost yet: a
-//! separate thread looks at the heap ([`look_beside`]), and the allocating thread goes on.
+//! classes, only the first time and with a time limit; it allocates nothing in the Java heap. If a dump was requested,
+//! the virtual machine itself writes it just before, by its own option. A heap above the limit is no error yet: a
+//! separate thread looks at it ([`look_beside`]), and the allocating thread goes on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,9 +21,9 @@ use super::names::name_of;
 use super::sites::{Site, Sites};
 use super::vm;
 
-/// Room in the agent's heap for all that is reported: names, stacks, and their frames.
+/// Room that a full report needs in the agent's heap: names, stacks, and their frames.
 const ROOM: usize = 256 << 10;
-/// Room to report only that it happened.
+/// Room that a report of only the error needs.
 const LITTLE_ROOM: usize = 4 << 10;
 /// Maximum number of classes and of sites that are reported.
 const MOST: usize = 10;
@@ -31,10 +31,10 @@ const MOST: usize = 10;
 const MAX_CPU_NS: u64 = 5_000_000_000;
 const LOCAL_REFERENCES: usize = 1 << 16;
 
-/// There was no room even to report the error: the next boundary reports it.
+/// Whether there was no room even to report the error. Then the next boundary reports it.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
-/// How much is reported.
+/// The extent of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Everything,
@@ -52,14 +52,14 @@ impl Told {
     }
 }
 
-/// How much there is room to report now.
+/// The extent of a report for which there is room now.
 fn room() -> Told {
     let told = Told::with(|bytes| heap::HEAP.has_room(bytes));
     UNTOLD.fetch_or(told == Told::Nothing, Ordering::Relaxed);
     told
 }
 
-/// Is there room to report that memory ran out? If not, the next boundary reports it.
+/// Is there room to report that memory ran out? Otherwise the next boundary reports it.
 pub(crate) fn has_room() -> bool {
     room() != Told::Nothing
 }
@@ -74,7 +74,7 @@ pub(crate) fn catch_up() {
     }
 }
 
-/// What was found.
+/// The findings.
 pub(crate) struct Exhausted {
     pub(crate) what: String,
     pub(crate) flags: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Exhausted {
     pub(crate) dump: Option<String>,
 }
 
-/// Starts a thread that looks at the heap and ends. False: no thread could be started.
+/// Starts a thread that looks at the heap and ends. Returns false if no thread could be started.
 pub(crate) fn look_beside(env: &Env<'_>, look: impl FnOnce(&mut Env<'_>) + Send + 'static) -> bool {
     let Ok(machine) = env.get_java_vm() else { return false };
     let thread = std::thread::Builder::new().name("memgate-heap".to_owned());
@@ -101,7 +101,7 @@ pub(crate) fn look_beside(env: &Env<'_>, look: impl FnOnce(&mut Env<'_>) + Send 
 }
 
 impl Exhausted {
-    /// The heap is above the limit; what fills it is not known yet.
+    /// A report that the heap is above the limit. The contents of the heap are not known yet.
     pub(crate) fn told(what: &str, used: u64, max: u64) -> Self {
         Self {
             what: what.to_owned(),
@@ -133,7 +133,7 @@ impl Exhausted {
         }
     }
 
-    /// Writes as much into the stream as there is memory for: a failed allocation would end the guest.
+    /// Writes as much into the stream as there is memory for, because a failed allocation would end the guest.
     pub(crate) fn tell(mut self, sites: Option<&Sites>) {
         frames::write(|frames| {
             // Checked before any stack is marked as reported.

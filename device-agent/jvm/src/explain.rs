@@ -1,8 +1,8 @@
-//! Who holds the grown objects: the shortest path from a root to each survivor.
+//! Finds who holds the grown objects: the shortest path from a root to each survivor.
 //!
 //! Data flow: [`explain`] gets the instances that a survivor search found, in an environment with its own tags →
-//! searches the paths to them ([`ReferencePaths`]), and names the objects on the paths ([`Names`]). Instances,
-//! objects, passes and time are bounded; the answer says why it was cut.
+//! searches the paths to them ([`ReferencePaths`]), and names the objects on the paths ([`Names`]). Instances, objects,
+//! passes and time are bounded. If a search is cut, the answer says why.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub(crate) struct Found {
     pub(crate) cut: Option<String>,
 }
 
-/// Who holds the instances of these classes that the survivor search found, in a heap with these `live` objects. Tags
-/// of this environment are numbers of classes, threads and objects on the paths.
+/// Finds who holds the instances of these classes that the survivor search found, in a heap with these `live` objects.
+/// Tags of this environment are numbers of classes, threads and objects on the paths.
 pub(super) fn explain(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,

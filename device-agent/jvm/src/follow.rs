@@ -1,10 +1,10 @@
 //! Follow mode: reports every allocation of chosen classes, and the end of each of these objects.
 //!
 //! Data flow: sampling at interval 0 shows every allocation. An object of a chosen class gets a number as its tag
-//! ([`Follow::born`]) → the virtual machine reports the tags of collected objects ([`Follow::freed`]) → both events
-//! go into a [`Ring`] → a thread that fills a part of it writes the events into the stream, unless another thread is
-//! writing. No thread waits for room: an event that finds none is counted as lost. At a boundary a heap walk counts
-//! the followed objects that are alive, and the agent waits for the ends of all others ([`Follow::catch_up`]).
+//! ([`Follow::born`]) → the virtual machine reports the tags of collected objects ([`Follow::freed`]) → both events go
+//! into a [`Ring`] → a thread that fills a part of the ring writes the events into the stream, unless another thread is
+//! writing. No thread waits for room: an event without room is counted as lost. At a boundary a heap walk counts the
+//! followed objects that are alive, and the agent waits for the ends of all others ([`Follow::catch_up`]).
 //!
 //! An observer may pause, resume and reset through a word of the control page. Each allocation reads that word
 //! ([`Follow::goes_on`]).
@@ -38,8 +38,8 @@ const OBJECTS_PER_FRAME: usize = 4096;
 /// Tag of the first followed object.
 const FOLLOWED: i64 = 1 << 60;
 
-/// The virtual machine reports ends in its own thread soon after a collection, and even on the busiest machine within
-/// this time.
+/// Longest wait for the virtual machine to report ends. It does so in its own thread soon after a collection, and
+/// within this time even on the busiest machine.
 const LATEST: Duration = Duration::from_secs(60);
 
 /// State of follow mode.
@@ -56,7 +56,7 @@ pub(crate) struct Follow {
     /// Changes with every end while a thread waits for ends; and the number of waiting threads.
     ends: AtomicU32,
     waiting: AtomicU32,
-    /// The beginning was reported.
+    /// Whether the beginning was reported.
     begun: Once,
     /// The last order.
     obeyed: AtomicU32,
@@ -64,8 +64,8 @@ pub(crate) struct Follow {
     told: Lock<Told>,
 }
 
-/// What the stream already contains about followed objects: the numbers of their classes, and the reported number of
-/// lost events.
+/// The data about followed objects that the stream already contains: the numbers of their classes, and the reported
+/// number of lost events.
 #[derive(Default)]
 struct Told {
     /// The process of that stream.
@@ -102,7 +102,7 @@ impl Follow {
         }
     }
 
-    /// Obeys new orders. False: objects that are allocated now are not taken.
+    /// Obeys new orders. Returns false if objects that are allocated now are not taken.
     pub(crate) fn goes_on(&self, sites: &Sites) -> bool {
         let Some(channel) = sites.channel() else { return true };
         self.begun.call_once(|| session::event(EVENT, BEGINS));
@@ -119,7 +119,7 @@ impl Follow {
     }
 
     fn obey(&self, before: u32, order: u32, sites: &Sites) {
-        // Events from before the order come before it in the stream.
+        // Events from before the order are written to the stream before it.
         self.write_down(sites);
         if is_reset(before, order) {
             session::event(EVENT, RESET);
@@ -226,8 +226,8 @@ impl Follow {
                 born: Vec::new(),
                 freed: Vec::new(),
             };
-            // The size of a frame is limited. Events that come after a frame that is not full are left for the next
-            // call: the writer is a thread of the guest.
+            // The size of a frame is limited. A call ends after a frame that is not full and leaves later events for
+            // the next call, because the writer is a thread of the guest.
             for _ in 0..OBJECTS_PER_FRAME {
                 match self.next() {
                     Some(Happened::Born { object, class, node, bytes, at_ns }) => {
@@ -264,10 +264,10 @@ impl Follow {
         }
     }
 
-    /// Waits until the virtual machine has reported all ends that it has kept back, and writes everything.
+    /// Waits until the virtual machine has reported all pending ends, and writes all events.
     ///
-    /// Switching the event off and on would make it report them at once, but can block HotSpot (17 and 25) forever:
-    /// its thread that reports ends then waits for ours without stopping for a safepoint, while ours stops for one.
+    /// Switching the event off and on would report them at once, but can block HotSpot (17 and 25) forever: HotSpot's
+    /// thread that reports ends then waits for ours without stopping for a safepoint, while ours stops for a safepoint.
     pub(crate) fn catch_up(&self, jvmti: Jvmti<'_>, sites: &Sites) {
         let (tagged, newest) = (self.tagged.load(Ordering::Acquire), self.taken.load(Ordering::Acquire));
         let mut alive = 0_u64;
@@ -282,7 +282,7 @@ impl Follow {
         self.write_down(sites);
     }
 
-    /// Waits until `expected` objects are gone. False: they were not in time.
+    /// Waits until `expected` objects are gone. Returns false if they were not in time.
     fn are_gone(&self, expected: u64) -> bool {
         let until_ns =
             process::monotonic_ns().saturating_add(u64::try_from(LATEST.as_nanos()).unwrap_or(u64::MAX));

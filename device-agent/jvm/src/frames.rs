@@ -15,7 +15,7 @@ use super::explain::Found;
 use super::machine::Live;
 use super::sites::{Alive, Site};
 
-/// What a window left behind.
+/// The measurements at the end of a window.
 pub(crate) struct Measured {
     pub(crate) live: Vec<Live>,
     pub(crate) state: JavaState,
@@ -55,7 +55,7 @@ fn frames<R>(session: &mut Session, what: impl FnOnce(&mut Frames<'_>) -> R) -> 
 
 /// Writes frames between boundaries.
 pub(crate) fn write(what: impl FnOnce(&mut Frames<'_>)) {
-    // Without a stream there is nobody to report it to.
+    // Without a stream there is nowhere to report to.
     let _unheard = session::write(|session| frames(session, what));
 }
 
@@ -104,7 +104,7 @@ impl Frames<'_> {
         for chunk in names.chunks(NAMES_PER_FRAME) {
             self.append(&Frame::Classes(Classes { classes: chunk.to_vec() }));
         }
-        // An unchanged heap is reported too: no histogram at all means that none could be taken.
+        // An unchanged heap is also reported, because a missing histogram means that none could be taken.
         let nothing: &[ClassCount] = &[];
         let parts =
             if records.is_empty() { vec![nothing] } else { records.chunks(RECORDS_PER_PART).collect() };
@@ -137,7 +137,7 @@ impl Frames<'_> {
         id
     }
 
-    /// Appends where live samples were allocated, after the stacks they need.
+    /// Appends the allocation sites of live samples, after the stacks they need.
     fn append_sites(&mut self, boundary: u32, alive: &Alive) {
         self.append_stacks(&alive.stacks);
         let site = |site: &Site| {

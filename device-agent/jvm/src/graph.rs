@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use memgate_jvmti::ReferenceKind;
 
-/// References to one object that are kept; references from roots are kept in addition.
+/// Maximum number of references to one object that are kept. References from roots are kept in addition.
 const EDGES_PER_NODE: u8 = 64;
 /// Maximum number of references from roots, static fields and classes.
 const ROOTS: usize = 1 << 18;
@@ -45,7 +45,7 @@ pub(super) enum From {
 
 struct Node {
     class: u32,
-    /// Number of references between this object and an instance, if they are walked level by level.
+    /// Number of references between this object and an instance, if the heap is walked level by level.
     level: u8,
     /// Number of references from other objects.
     edges: u8,
@@ -70,7 +70,7 @@ pub(super) struct Graph {
 pub(super) struct Shortest {
     /// For each object, the last reference on its shortest path from a root.
     last: Vec<u32>,
-    /// References of virtual threads to which no path leads: a path begins there.
+    /// References of virtual threads to which no path leads. A path begins there.
     unheld: BTreeSet<u32>,
 }
 
@@ -79,7 +79,7 @@ impl Shortest {
         self.last.get(node).is_some_and(|edge| *edge != NONE)
     }
 
-    /// Records `i` if it is the first reference that leads there. True: it is.
+    /// Records `i` if it is the first reference that leads there. Returns whether it is.
     fn takes(&mut self, i: u32, node: u32) -> bool {
         let place = self.last.get_mut(node as usize).filter(|place| **place == NONE);
         place.map(|place| *place = i).is_some()
@@ -87,7 +87,7 @@ impl Shortest {
 }
 
 impl Graph {
-    /// Reserves room for this many objects and references in total. False: out of memory.
+    /// Reserves room for this many objects and references in total. Returns false if there is no memory.
     pub(super) fn make_room(&mut self, nodes: usize, edges: usize) -> bool {
         let more = |wanted: usize, most: u32, there: usize| wanted.min(most as usize).saturating_sub(there);
         self.nodes.try_reserve_exact(more(nodes, ROOT, self.nodes.len())).is_ok()
@@ -125,7 +125,7 @@ impl Graph {
         self.nodes.get(node).is_some_and(|node| node.level == level)
     }
 
-    /// Are no more references to this object kept? References from roots are always kept.
+    /// Has this object so many references that no more are kept? References from roots are always kept.
     pub(super) fn is_crowded(&self, node: usize) -> bool {
         self.nodes.get(node).is_none_or(|node| node.edges >= EDGES_PER_NODE)
     }
@@ -175,9 +175,9 @@ impl Graph {
         }
     }
 
-    /// Searches breadth first from the roots. Class loaders come last, then the stacks of virtual threads that
-    /// nothing holds: they are named only for objects that nothing else holds. True: none of these `instances` needs
-    /// one. `None`: out of memory.
+    /// Searches breadth first from the roots. Class loaders come last, then the stacks of virtual threads that nothing
+    /// holds. They are used only for objects that nothing else holds. Also returns whether none of these `instances`
+    /// needs one of them. `None`: out of memory.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
         let mut last = Shortest { last: filled(NONE, self.nodes.len())?, unheld: BTreeSet::new() };
@@ -368,7 +368,7 @@ mod tests {
         ] {
             graph.add(edge);
         }
-        // Both paths have two references: that from a static field comes first.
+        // Both paths have two references; the one from a static field comes first.
         let (last, good) = graph.shortest(&[0, 1, 2]).unwrap();
         assert!(good);
         let expected = [edge(From::Node(2), 0, field), edge(From::Class(9), 2, STATIC)];

@@ -1,9 +1,10 @@
-//! How full the heap is while tests run: a curve, and a limit that may be asked for.
+//! Watches how full the heap is while tests run: a curve, and an optional limit.
 //!
 //! Data flow: sampled allocations say how much was allocated since the last look → if the heap may have changed
 //! visibly, its used bytes are read ([`HeapWatch::look`]) and written into the stream → above the limit a collection
 //! removes the garbage ([`HeapWatch::collected`]). If the heap is still above the limit, an event is written at once,
-//! and a short-lived thread has the heap dumped and finds what fills it. The allocating thread goes on.
+//! and a short-lived thread makes the virtual machine dump the heap, and finds what fills it. The allocating thread
+//! goes on.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,30 +16,30 @@ use memgate_jvmti::Jvmti;
 
 use super::vm;
 
-/// Allocating one of this many parts of the maximum heap makes a point of the curve.
+/// A point of the curve is due when this fraction (1/n) of the maximum heap was allocated.
 const PARTS: u64 = 64;
-/// Minimum time between two looks; it is longer later in a long run, so that its stream stays small.
+/// Minimum time between two looks. It becomes longer in a long run, so that the stream stays small.
 const SOON_NS: u64 = 1_000_000;
 const LATER_NS: u64 = 50_000_000;
 const SOON_LOOKS: u64 = 10_000;
 /// A look is due after this time even without much allocation.
 const SLOWEST_NS: u64 = 1_000_000_000;
-/// Collections because of the limit may take one of this many parts of the time.
+/// Collections because of the limit may take this fraction (1/n) of the time.
 const SHARE: u64 = 10;
 
 /// The heap as it was last seen.
 pub(crate) struct HeapWatch {
     /// Percent of the maximum heap that may be in use; `None`: all.
     limit: Option<u64>,
-    /// The `java.lang.Runtime` that is asked; set once the virtual machine runs. An allocation may come in the middle
-    /// of anything, so only its native methods may be called there.
+    /// The `java.lang.Runtime` that gives the figures; set once the virtual machine runs. An allocation may happen at
+    /// any point of other code, so only the native methods of this object may be called.
     runtime: OnceLock<Global<JObject<'static>>>,
     /// Bytes allocated since the last look, estimated from samples.
     allocated: AtomicU64,
     max: AtomicU64,
     looks: AtomicU64,
     last_ns: AtomicU64,
-    /// No collection before this time.
+    /// No collection is made before this time.
     rests_until_ns: AtomicU64,
     told: AtomicBool,
 }
@@ -104,7 +105,7 @@ impl HeapWatch {
         if began_ns < until_ns || swap(u64::MAX).is_err() {
             return None;
         }
-        // If the collection is refused, garbage counts.
+        // If the virtual machine refuses to collect, garbage counts.
         let _counts_as_it_is = jvmti.collect();
         let used = self.used(env);
         let now_ns = process::monotonic_ns();
@@ -113,7 +114,7 @@ impl HeapWatch {
         used
     }
 
-    /// The text to report, once; `None`: it was reported.
+    /// The text to report; `None`: it was already reported.
     pub(crate) fn tells(&self) -> Option<String> {
         let limit = self.limit.filter(|_| !self.told.swap(true, Ordering::Relaxed))?;
         Some(format!("heap usage above {limit} %"))

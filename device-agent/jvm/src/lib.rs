@@ -10,8 +10,8 @@
 //! The agent holds no lock across a call into the virtual machine: it measures before it takes the lock of the
 //! session.
 //!
-//! What was measured becomes frames here; the session (`memgate_session`) puts them into the stream
-//! and knows nothing of Java.
+//! Measurements become frames here; the session (`memgate_session`) puts them into the stream and knows nothing about
+//! Java.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing)]

@@ -1,14 +1,14 @@
-//! How long a walk over the heap may take.
+//! Limits the time of a walk over the heap.
 
 use memgate_ffi::process;
 
-/// Elapsed time allowed per unit of processor time: a busy machine finds as much as a quiet one, but the wait for a
-/// test is bounded.
+/// Elapsed time allowed per unit of processor time. A busy machine finds as much as a quiet one, but a test waits only
+/// for a limited time.
 const PATIENCE: u64 = 4;
 /// Objects or references between two looks at the clocks.
 const PER_LOOK: u32 = 1 << 16;
 
-/// Processor time of the process, and elapsed time, after which a walk stops. Heap visitors check it: it neither
+/// Processor time of the process, and elapsed time, after which a walk stops. Heap visitors check it, so it neither
 /// allocates nor locks.
 pub(super) struct Limit {
     until_cpu_ns: u64,
@@ -26,7 +26,7 @@ impl Limit {
         }
     }
 
-    /// Is the time over? Called for every object; reads the clocks only now and then.
+    /// Is the time over? It is called for every object, but reads the clocks only now and then.
     pub(super) fn is_late(&mut self) -> bool {
         self.to_look = self.to_look.wrapping_sub(1);
         if self.to_look > 0 {

@@ -39,18 +39,19 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Questions to a virtual machine. None of them leaves a pending exception for the guest.
+/// Questions to a virtual machine. No answer leaves a pending exception for the guest.
 pub(crate) trait Machine: Send + Sync {
-    /// Collects what is garbage, and counts what is alive.
+    /// Collects garbage, and counts live objects.
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure>;
 
-    /// The same in rounds, without objects that go away by themselves: those held softly, and those that finalizers
-    /// and cleaners are about to release. They would look like growth here, and hide growth in the next window.
+    /// Like [`Self::histogram`], for rounds: without objects that disappear by themselves, which are those held softly,
+    /// and those that finalizers and cleaners are about to release. Such objects would look like growth here, and hide
+    /// growth in the next window.
     fn settled_histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
         self.histogram(env)
     }
 
-    /// Its state now. Values that it does not answer stay empty.
+    /// Its current state. Values that it does not know stay empty.
     fn state(&self, env: &mut Env<'_>) -> JavaState;
 
     /// Waits until the references that the last collection cleared are in their queues. A thread of the runtime puts
@@ -64,8 +65,8 @@ pub(crate) trait Machine: Send + Sync {
     /// Options it was started with.
     fn arguments(&self) -> &[String];
 
-    /// Keeps it from printing a line when it reports an out-of-memory error to the agent, and makes it write a dump to
-    /// this path on such an error; empty: no dump.
+    /// Keeps the virtual machine from printing a line when it reports an out-of-memory error to the agent, and makes it
+    /// write a dump to this path on such an error; empty: no dump.
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
 
     /// Adds the compiler directives of this file; returns the answer.

@@ -25,8 +25,7 @@ pub(super) struct Known {
     pub(super) referent: Option<u32>,
 }
 
-/// Runs `work` with every loaded class, numbered from 1 by its tag. If the classes are not available, that is
-/// reported.
+/// Runs `work` with every loaded class, numbered from 1 by its tag. Reports if the classes are not available.
 pub(super) fn with_classes<R: Default>(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
@@ -57,13 +56,13 @@ pub(super) fn with_classes<R: Default>(
     })
 }
 
-/// An answer that the virtual machine refuses counts as empty; lack of memory stays an error.
+/// Treats an answer that the virtual machine refuses as empty. Lack of memory stays an error.
 fn known_or_empty<T: Default>(answer: Result<T, Error>) -> Result<T, Error> {
     if matches!(answer, Err(Error::NoMemory)) { answer } else { Ok(answer.unwrap_or_default()) }
 }
 
-/// The name of a class as the source has it. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`)
-/// is named as in class histograms.
+/// The name of a class as in the source. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`) is named as in class
+/// histograms.
 pub(super) fn name_of(jvmti: Jvmti<'_>, class: &JObject<'_>) -> String {
     class_of(&jvmti.class_signature(class).unwrap_or_default())
 }
@@ -141,8 +140,8 @@ impl Names<'_, '_> {
 }
 
 /// The fields of a class, `(class that declares it, name)`, in the order in which references number them (JVMTI,
-/// `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses from `Object` down, then its
-/// own. An error if some are not known: all others would get wrong numbers.
+/// `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses from `Object` down, then its own.
+/// Returns an error if some fields are not known, because all others would get wrong numbers.
 pub(super) fn fields_of(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,

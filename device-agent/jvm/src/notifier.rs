@@ -9,7 +9,7 @@ const HOOKS: &str = "io/memgate/agent/Hooks";
 /// The class to which JUnit 4 reports the events of its tests.
 pub(crate) const CLASS: &str = "org/junit/runner/notification/RunNotifier";
 const CALLS: [Call<'static>; 4] = [
-    // After all other listeners at the start, before them at the end: the window is tight.
+    // The call comes after all other listeners at the start, and before them at the end, so that the window is tight.
     Call {
         method: "fireTestStarted",
         descriptor: "(Lorg/junit/runner/Description;)V",

@@ -1,28 +1,28 @@
-//! When a window of the build's own run ends with a collection: after a test class if that is affordable, or where
-//! the harness says.
+//! Decides when a window of the build's own run ends with a collection: after a test class if this is affordable, or
+//! where the harness says.
 //!
 //! A collection costs more than most tests, so small classes share a window. The harness compares a window with the
-//! same window of an earlier run: then a list says after which classes that run measured, and the budget decides only
+//! same window of an earlier run. A list then says after which classes that run measured, and the budget decides only
 //! for classes that are not on the list.
 
 use std::collections::BTreeMap;
 
 use memgate_wire::options::Windows;
 
-/// Measuring may take one of this many parts of the processor time that tests take.
+/// Measuring may take this fraction (1/n) of the processor time that tests take.
 const SHARE: u64 = 10;
 
-/// What to measure of the build's own run.
+/// The parts of the build's own run that are measured.
 #[derive(Debug, Default)]
 pub(crate) enum Plan {
     /// Nothing.
     #[default]
     Nothing,
-    /// What the budget allows.
+    /// As much as the budget allows.
     Budget,
     /// After a class of an earlier run, if a window ended there in that run.
     Listed(BTreeMap<String, bool>),
-    /// Once, when the virtual machine ends: it is the test.
+    /// Once, when the virtual machine ends, because it is the test.
     End,
 }
 
@@ -33,7 +33,7 @@ impl Plan {
             Windows::Nowhere | Windows::Each => Self::Nothing,
             Windows::Budget => Self::Budget,
             Windows::End => Self::End,
-            // Without its list a run is measured like a first one.
+            // Without its list, a run is measured like a first run.
             Windows::Listed(path) => {
                 std::fs::read_to_string(path).map_or(Self::Budget, |text| Self::Listed(listed(&text)))
             }
@@ -45,10 +45,10 @@ impl Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     plan: Plan,
-    /// When the last window ended, and what that cost, in processor time of the process.
+    /// When the last window ended, and the cost of measuring it, in processor time of the process.
     since_ns: u64,
     cost_ns: u64,
-    /// The class whose tests ran last, as long as no window includes it.
+    /// The class whose tests ran last, if no window includes it yet.
     open: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl Pace {
         *self = Self { plan: std::mem::take(&mut self.plan), since_ns: now_ns, cost_ns, open: None };
     }
 
-    /// The class after which the last window ends; empty where the virtual machine is the test.
+    /// The class after which the last window ends; empty if the virtual machine is the test.
     pub(crate) fn last(&mut self) -> Option<String> {
         if matches!(self.plan, Plan::End) { Some(String::new()) } else { self.open.take() }
     }

@@ -18,17 +18,18 @@ use super::limit::Limit;
 use super::machine::Live;
 use super::names::{Known, fields_of, known};
 
-/// Levels before all objects are taken at once. That costs as much time as two to six levels, and memory.
+/// Number of levels before all objects are taken at once. Taking all costs memory, and as much time as two to six
+/// levels.
 const LEVELS_BEFORE_ALL: u8 = 4;
 /// Maximum number of objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the
 /// virtual machine's table of tags (JDK 17).
 const MAX_AT_ONCE: u64 = 2_000_000;
 /// Maximum number of objects on the paths, level by level.
 const MAX_NODES: usize = 200_000;
-/// References per object for which there is room.
+/// Number of references per object for which there is room.
 const EDGES: usize = 4;
 const MAX_LEVELS: u8 = 40;
-/// Levels after all instances have a path, if some paths lead only through a class loader.
+/// Number of levels after all instances have a path, if some paths lead only through a class loader.
 const LEVELS_BEHIND_A_LOADER: u8 = 8;
 /// Limit for the processor time of all passes together.
 const MAX_CPU_NS: u64 = 10_000_000_000;
@@ -41,25 +42,25 @@ const FIRST: i64 = 1 << 40;
 /// The part of the heap that lies between roots and instances, as far as it was walked.
 pub(super) struct ReferencePaths {
     graph: Graph,
-    /// The nodes of the instances that are looked for.
+    /// The nodes of the wanted instances.
     pub(super) instances: Vec<usize>,
-    /// Nodes of classes by class number, each plus one (0: none). A class stands for its loader, and its objects hold
-    /// it.
+    /// Nodes of classes by class number, each plus one (0: none). A class also represents its loader, and its objects
+    /// hold it.
     class_nodes: Vec<usize>,
     /// Nodes of threads by thread number, each plus one (0: none).
     thread_nodes: Vec<usize>,
-    /// Per class, by its number: skip its instances.
+    /// By class number: whether its instances are skipped.
     passed_by: Vec<bool>,
     /// Number of objects that are not skipped.
     objects: u64,
-    /// The native method that measures: it does not hold what it refers to.
+    /// The native method that makes the measurement. The objects that it refers to count as not held by it.
     own: Option<Method>,
     class_values: Option<ClassValues>,
-    /// When to stop.
+    /// The time limit of the walk.
     limit: Limit,
 }
 
-/// Where classes keep the values of `java.lang.ClassValue`: numbers of two classes, and of the field.
+/// The place where classes keep the values of `java.lang.ClassValue`: numbers of two classes, and of the field.
 struct ClassValues {
     class: i64,
     field: u32,
@@ -67,8 +68,8 @@ struct ClassValues {
 }
 
 impl ClassValues {
-    /// The virtual machine does not report what the fields of a class object refer to. Our local references make it
-    /// walk these maps; they live until the caller's frame ends.
+    /// The virtual machine does not report the references of a class object's fields. Our local references make it walk
+    /// these maps. They live until the caller's frame ends.
     fn of(env: &mut Env<'_>, jvmti: Jvmti<'_>, classes: &[(Known, JClass<'_>)]) -> Option<Self> {
         let place = |name: &str| classes.iter().position(|(known, _)| known.name == name);
         let number = |place: usize| i64::try_from(place.wrapping_add(1)).ok();
@@ -100,7 +101,7 @@ impl Walked {
 }
 
 impl ReferencePaths {
-    /// For instances of the classes with these names, in a heap with these `live` objects.
+    /// Prepares a search for instances of the classes with these names, in a heap with these `live` objects.
     pub(super) fn new(
         env: &mut Env<'_>,
         jvmti: Jvmti<'_>,
@@ -113,7 +114,7 @@ impl ReferencePaths {
         let characters = wanted.iter().any(|name| matches!(name.as_str(), "byte[]" | "char[]"));
         let passed_by = |name: &str| is_array_of_numbers(name) || name == "java.lang.String" && !characters;
         let mut graph = Graph::default();
-        // Without memory the graph is full from the beginning, and the answer says so.
+        // Without memory, the graph is full from the beginning, and the answer says this.
         let _is_full = graph.make_room(MAX_NODES, EDGES * MAX_NODES);
         Self {
             graph,
@@ -130,7 +131,7 @@ impl ReferencePaths {
         }
     }
 
-    /// Makes nodes of the instances that are looked for.
+    /// Makes nodes of the wanted instances.
     pub(super) fn take(&mut self, env: &mut Env<'_>, jvmti: Jvmti<'_>, instances: &[JObject<'_>]) {
         for instance in instances {
             let Ok(class) = env.get_object_class(instance) else { continue };
@@ -157,17 +158,17 @@ impl ReferencePaths {
         }
     }
 
-    /// The thread that a tag belongs to.
+    /// The thread with this tag.
     pub(super) fn thread(&self, tag: i64) -> Option<usize> {
         thread_of(tag).or_else(|| self.thread_at(node_of(tag)?))
     }
 
-    /// The thread that is this object.
+    /// The number of the thread whose object is at this node.
     pub(super) fn thread_at(&self, node: usize) -> Option<usize> {
         self.thread_nodes.iter().position(|place| *place == node.wrapping_add(1))
     }
 
-    /// The node of the virtual thread with this tag: the virtual machine lists all other threads.
+    /// The node of the virtual thread with this tag. (The virtual machine lists only the other threads.)
     fn virtual_thread(&self, tag: i64) -> Option<usize> {
         node_of(tag).filter(|node| self.thread_at(*node).is_none())
     }
@@ -194,13 +195,13 @@ impl ReferencePaths {
             reached_at = if all { reached_at.or(Some(level)) } else { None };
             let enough =
                 reached_at.is_some_and(|reached| level >= reached.wrapping_add(LEVELS_BEHIND_A_LOADER));
-            // Only a whole pass shows that there is nothing more.
+            // Only a complete pass shows that there are no more references.
             let exhausted = cut.is_none() && self.graph.len() == before;
             if good || enough || exhausted {
                 return Walked { last, cut: None };
             }
             level = level.wrapping_add(1);
-            // What was found so far stays, even if it names only a class loader.
+            // The paths found so far are kept, even if they lead only to a class loader.
             let cut = cut.or((level == MAX_LEVELS).then_some("the way is too long"));
             if cut.is_some() {
                 return Walked { last, cut };
@@ -215,8 +216,8 @@ impl ReferencePaths {
         }
     }
 
-    /// Makes room for all objects, for those that came since they were counted, and for classes. False: there are too
-    /// many.
+    /// Makes room for all objects, for those that came since they were counted, and for classes. Returns false if there
+    /// are too many.
     fn has_room_for_all(&mut self) -> bool {
         let Ok(room) = usize::try_from(self.objects) else { return false };
         let room = self.graph.len().saturating_add(room).saturating_add(MAX_NODES);
@@ -233,7 +234,7 @@ impl ReferencePaths {
         self.graph.is_full().then_some("too many objects lie on the way")
     }
 
-    /// Looks at all references, or only at those that lead to a `level`. Returns why it was cut, if it was.
+    /// Visits all references, or only those that lead to a `level`. Returns why the pass was cut, if it was.
     fn pass(
         &mut self,
         jvmti: Jvmti<'_>,
@@ -248,7 +249,7 @@ impl ReferencePaths {
         self.why_cut(done)
     }
 
-    /// Looks at one reference, and decides whether to look beyond the object.
+    /// Handles one reference, and decides whether to look beyond the object.
     fn see(
         &mut self,
         classes: &[(Known, JClass<'_>)],
@@ -295,7 +296,7 @@ impl ReferencePaths {
         let from = match (kind, reference.referrer_tag.as_deref_mut()) {
             (Kind::StaticField(_), Some(class)) => From::Class(*class),
             (Kind::ClassLoader, Some(class)) => {
-                // Held by the class, and by whatever holds the class: its objects most of all.
+                // The object is held by the class, and so by everything that holds the class, most of all its objects.
                 let class = *class;
                 if !self.graph.is_crowded(to)
                     && let Some(from) = self.class_node(class, next)
@@ -314,9 +315,9 @@ impl ReferencePaths {
                 }
                 From::Node(self.node(tag, class, next)?)
             }
-            // An object that refers to itself, or to an object that has enough references.
+            // The object refers to itself, or to an object that has enough references.
             (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), _) => return None,
-            // A virtual thread is an object like others: what holds it holds its stack.
+            // A virtual thread is an object like others: the holder of the object holds its stack.
             (Kind::StackLocal(thread, _), None) => self.virtual_thread(thread).map_or(From::Root, From::Node),
             (_, None) => From::Root,
             _ => return None,
@@ -324,7 +325,7 @@ impl ReferencePaths {
         Some(Edge { to, from, kind, class })
     }
 
-    /// For objects of this class: the field of a class object that holds them.
+    /// The field of a class object that holds objects of this class, if any.
     fn values_of_class(&self, class: i64) -> Option<&ClassValues> {
         self.class_values.as_ref().filter(|values| values.map == class)
     }
@@ -339,7 +340,7 @@ impl ReferencePaths {
     }
 
     fn class_node(&mut self, class: i64, level: u8) -> Option<usize> {
-        // A class that was loaded since has no number, just as untagged objects have none.
+        // A class that was loaded later has no number, like an untagged object.
         let number = usize::try_from(class).ok().filter(|number| *number > 0)?;
         let place = self.class_nodes.get_mut(number)?;
         if *place == 0 {
@@ -348,15 +349,15 @@ impl ReferencePaths {
         place.checked_sub(1)
     }
 
-    /// The node of an object, a new one if it has none; a class stands for its static fields. `None`: it is skipped,
-    /// or there is no room.
+    /// The node of an object. Makes one if it has none. The node of a class represents its static fields. `None` if the
+    /// object is skipped, or there is no room.
     fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
         if let Some(node) = self.place(*tag) {
             return Some(node);
         }
         let thread = thread_of(*tag);
         if (1..FIRST).contains(tag) && thread.is_none() {
-            // A class object: its number must stay.
+            // This is a class object, whose number must stay.
             return self.class_node(*tag, level);
         }
         if self.is_passed_by(class) {

@@ -1,5 +1,5 @@
-//! A queue of fixed size from many threads that must not wait to one that writes (after D. Vyukov's bounded queue). A
-//! thread takes a place by moving the tail, and the count of the place says whose turn it is.
+//! A queue of fixed size, from many threads that must not wait to one that writes (after D. Vyukov's bounded queue). A
+//! thread takes a place by moving the tail. The count of the place says whose turn it is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ pub(crate) struct Ring {
     tail: AtomicU64,
 }
 
-/// `turn` is the number of the event that may be written here; that number plus one: it may be read.
+/// `turn` is the number of the event that may be written here, or that number plus one if the event may be read.
 struct Place {
     turn: AtomicU64,
     words: [AtomicU64; WORDS],
@@ -65,7 +65,7 @@ impl Ring {
         }
     }
 
-    /// Takes the oldest event out. One thread at a time: the one that holds the session.
+    /// Takes the oldest event out. Only the thread that holds the session may call this.
     pub(crate) fn pop(&self) -> Option<[u64; WORDS]> {
         let number = self.head.load(Ordering::Relaxed);
         let place = self.place(number)?;

@@ -1,5 +1,4 @@
-//! Where live objects were allocated: sampled allocations carry their stack in their tag for as
-//! long as they live.
+//! Finds where live objects were allocated: a sampled object has its stack in its tag, for its whole life.
 //!
 //! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating
 //! thread) → the tag of the object says class, stack and the bytes it stands for ([`Sample`]) → in
@@ -30,14 +29,16 @@ use super::weight::weight;
 
 /// Maximum number of tags that are counted in one walk.
 const MAX_TAGS: usize = 1 << 18;
-/// Up to this many allocations of a window are all looked at; of more, about this many.
+/// Maximum number of allocations of a window that are all sampled. If there are more, about this number is sampled.
 const CLOSE_EVENTS: u64 = 10_000_000;
-/// Size of a small object: the number of allocations is estimated from the bytes of the window before.
+/// Size of a small object, to estimate the number of allocations from the bytes of the window before.
 const SMALL_OBJECT_BYTES: u64 = 32;
-/// A thread's countdown to its next sample still uses the previous interval; this many intervals end it for certain.
+/// After a change of the interval, a thread's countdown to its next sample still uses the previous one. Allocating this
+/// many intervals ends the countdown for certain.
 const COUNTDOWNS: u32 = 16;
 const MAX_COUNTDOWN_BYTES: u32 = 16 << 20;
-/// Expected samples from which on a check makes sense, and the factor by which the sampled bytes may be off.
+/// Expected number of samples from which on a check is meaningful, and the factor by which the sampled bytes may be
+/// wrong.
 const ENOUGH_SAMPLES: u64 = 100;
 const FOREIGN_FACTOR: u64 = 3;
 /// The bytes allocated before the window are not known.
@@ -50,7 +51,7 @@ pub(crate) struct Sites {
     event: Event,
     pub(crate) stacks: Stacks,
     pub(crate) classes: SampledClasses,
-    /// Mean bytes between samples, now and as asked for.
+    /// Mean bytes between samples, now and as requested.
     interval: AtomicU32,
     usual: u32,
     /// Allocations are sampled all the time, not only in the windows of a survivor search.
@@ -59,13 +60,14 @@ pub(crate) struct Sites {
     born: AtomicU8,
     /// Bytes that the samples of this window stand for.
     sampled_bytes: AtomicU64,
-    /// Bytes that all threads had allocated when this window began, and bytes that they allocated in the one before.
+    /// Bytes that all threads had allocated when this window began, and bytes that they allocated in the previous
+    /// window.
     allocated: AtomicU64,
     window_bytes: AtomicU64,
     told_foreign: AtomicBool,
-    /// The thread that measures: its allocations are the agent's.
+    /// The thread that measures, whose allocations are the agent's.
     measuring: AtomicUsize,
-    /// Where orders come from, known once the stream is open.
+    /// The source of orders, known once the stream is open.
     channel: OnceLock<Meeting>,
 }
 
@@ -92,7 +94,7 @@ pub(crate) struct Site {
     pub(crate) bytes: u64,
 }
 
-/// Sites, with the part of their stacks that is not in the stream yet.
+/// Sites, with the part of their stacks that is not yet in the stream.
 #[derive(Debug)]
 pub(crate) struct Alive {
     pub(crate) stacks: JavaStacks,
@@ -106,9 +108,9 @@ impl Default for Alive {
 }
 
 impl Sites {
-    /// Samples by this event with this mean interval; the caller has the capabilities. Without `at_once` no
-    /// allocation is seen before [`Self::look_closely`], and then all of them: existing threads keep the interval
-    /// they began with (JDK 17).
+    /// Samples by this event with this mean interval; the caller has the capabilities. Without `at_once`, no allocation
+    /// is seen before [`Self::look_closely`], and all of them afterwards: existing threads keep the interval that they
+    /// began with (JDK 17).
     pub(crate) fn new(
         jvmti: Jvmti<'static>,
         event: Event,
@@ -120,7 +122,7 @@ impl Sites {
         // If refused, the virtual machine's own interval (512 KiB) applies.
         let _as_it_is = jvmti.set_sampling_interval(interval);
         if at_once {
-            // Without it nothing is sampled: the report has no allocation sites.
+            // Without this event nothing is sampled, and the report has no allocation sites.
             let _no_sites = jvmti.enable(event);
         }
         Self {
@@ -154,7 +156,7 @@ impl Sites {
             return;
         }
         let node = self.own_stack(env);
-        // An object without a tag is not found again: one sample less.
+        // An object without a tag cannot be found again, so one sample is lost.
         let _one_less = self.jvmti.set_tag(object, Sample::new(class, node, stands_for, born).0);
     }
 
@@ -163,12 +165,12 @@ impl Sites {
         self.measuring.store(if on { thread_pointer() } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Is this the thread that measures?
+    /// Is the calling thread the one that measures?
     pub(crate) fn is_measuring(&self) -> bool {
         self.measuring.load(Ordering::Relaxed) == thread_pointer()
     }
 
-    /// The source of orders that are not the answer to a boundary; `None`: the stream is not open yet.
+    /// The source of orders between boundaries; `None` if the stream is not open yet.
     pub(crate) fn channel(&self) -> Option<&Meeting> {
         self.channel.get().or_else(|| {
             let channel = session::channel()?;
@@ -205,7 +207,8 @@ impl Sites {
         self.born.store(Born::Close as u8, Ordering::Relaxed);
         if !self.at_once {
             let _no_sites = self.jvmti.enable(self.event);
-            // A thread notices when it asks for its next piece of heap to allocate from. A collection makes it ask.
+            // A thread notices this when it asks for its next piece of heap to allocate from. A collection makes it
+            // ask.
             let _later = self.jvmti.collect();
             return;
         }
@@ -296,8 +299,7 @@ impl Sites {
         Alive { stacks, sites }
     }
 
-    /// The sites that hold most of the heap, largest first. Memory is short here: sites that find no room are left
-    /// out.
+    /// The sites that hold most of the heap, largest first. Memory is short here, so sites without room are left out.
     pub(crate) fn largest(&self, most: usize) -> Vec<Site> {
         let mut samples = self.tags();
         samples.sort_unstable_by_key(|sample| (sample.class(), sample.node()));
@@ -314,8 +316,8 @@ impl Sites {
         sums.into_iter().filter_map(site).take(most).collect()
     }
 
-    /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory that was reserved
-    /// before.
+    /// The tags of all samples in the heap, or as many as there is room for. The visitor writes into memory that was
+    /// reserved before.
     fn tags(&self) -> Vec<Sample> {
         let mut tags = Vec::new();
         if tags.try_reserve_exact(MAX_TAGS).is_err() {

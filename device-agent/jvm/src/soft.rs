@@ -1,6 +1,6 @@
 //! Makes a single collection clear soft references.
 //!
-//! HotSpot marks a soft reference with the time of the last collection, whenever it is made or used. With
+//! HotSpot marks a soft reference with the time of the last collection, each time the reference is made or used. With
 //! `-XX:SoftRefLRUPolicyMSPerMB=0` a collection clears the references whose mark is older than the last collection. So
 //! it takes two collections to clear what a test used.
 //!
@@ -20,7 +20,7 @@ const NOT_SET_BACK: i64 = 0;
 /// The clock of `java.lang.ref.SoftReference`.
 #[derive(Debug, Default)]
 pub(super) struct SoftReferences {
-    /// What it showed before it was set back.
+    /// The value of the clock before it was set back.
     before: AtomicI64,
 }
 
@@ -33,8 +33,8 @@ impl SoftReferences {
         }
     }
 
-    /// Sets the clock right. True: the next collection clears all references that were used since [`Self::set_back`].
-    /// False if another collection came in between: it has set the clock itself.
+    /// Sets the clock right. Returns true if the next collection clears all references that were used since
+    /// [`Self::set_back`]. Returns false if another collection came in between and set the clock itself.
     pub(super) fn set_right(&self, env: &mut Env<'_>) -> bool {
         let before = self.before.swap(NOT_SET_BACK, Ordering::Relaxed);
         before != NOT_SET_BACK && clock(env) == Some(before.saturating_sub(1)) && set_clock(env, before)

@@ -1,10 +1,9 @@
 //! Java call stacks, as nodes of one tree that every thread extends without a lock.
 //!
-//! Data flow: the frames of a stack (method, bytecode index) → a cache from frame to method number
-//! and line, filled by asking the virtual machine while the frame is on the stack, so that its
-//! class cannot go away → the tree: one word per node, found by hashing; the place of the word is
-//! the number of the node → [`Stacks::untold`]: the part of the tree that the stream does not know
-//! yet.
+//! Data flow: the frames of a stack (method, bytecode index) → a cache from frame to method number and line, filled by
+//! calls to the virtual machine while the frame is on the stack, so that its class cannot be unloaded → the tree: one
+//! word per node, found by hashing; the position of the word is the number of the node → [`Stacks::untold`]: the part
+//! of the tree that the stream does not know yet.
 //!
 //! Everything has a fixed size. A stack that no longer fits is shortened and counted ([`Stacks::cut`]).
 
@@ -23,14 +22,14 @@ pub(crate) const DEPTH: usize = 32;
 
 const NODES: usize = 1 << 17;
 const CACHED: usize = 1 << 14;
-/// Places that are tried for a node. The limit makes a nearly full tree answer as fast as an empty one.
+/// Maximum number of places that are tried for a node. The limit makes a nearly full tree as fast as an empty one.
 const PROBES: usize = 64;
 const MAX_METHODS: usize = 1 << 17;
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A node is `parent 20 | method 20 | line 16`, and this bit, so that none is 0.
 const NODE: u64 = 1 << 63;
-/// The bytecode index of a native method: no method is this long.
+/// The bytecode index of a native method. No method is this long.
 const NATIVE: u64 = 0xffff;
 
 /// The tree.
@@ -55,7 +54,7 @@ struct Methods {
     numbers: BTreeMap<(String, String), u32>,
     all: Vec<JavaMethod>,
     text_bytes: usize,
-    /// What the stream already contains.
+    /// The parts of the tree that the stream already contains.
     told_methods: BTreeSet<u32>,
     told_nodes: BTreeSet<u32>,
 }
@@ -75,7 +74,7 @@ impl Stacks {
         self.cut.load(Ordering::Relaxed)
     }
 
-    /// The node of a stack of the calling thread, innermost frame first; 0: an empty one.
+    /// The node of a stack of the calling thread, innermost frame first; 0: the stack is empty.
     pub(crate) fn node(&self, env: &Env<'_>, jvmti: Jvmti<'_>, frames: &[StackFrame]) -> u32 {
         let mut parent = 0;
         for frame in frames.iter().rev() {
@@ -133,7 +132,8 @@ impl Stacks {
         Some(place)
     }
 
-    /// The stacks that end at these nodes, without the parts reported before; parents come before their children.
+    /// The stacks that end at these nodes, without the parts that were reported before. Parents come before their
+    /// children.
     pub(crate) fn untold(&self, ends: impl Iterator<Item = u32>) -> JavaStacks {
         let mut told = JavaStacks { methods: Vec::new(), nodes: Vec::new() };
         let mut methods = self.methods.lock();
@@ -181,7 +181,7 @@ impl Methods {
     }
 }
 
-/// Called in the thread whose frame it is: the class cannot go away meanwhile.
+/// Called in the thread that has the frame on its stack, so that the class cannot be unloaded meanwhile.
 fn described(env: &Env<'_>, jvmti: Jvmti<'_>, frame: StackFrame) -> JavaMethod {
     let mut method = JavaMethod {
         id: 0,

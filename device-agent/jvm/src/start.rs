@@ -1,4 +1,4 @@
-//! How the agent gets into a virtual machine: loaded with it, or attached to it while it runs.
+//! Brings the agent into a virtual machine: it is loaded at the start, or attached while the virtual machine runs.
 //!
 //! Data flow: `Agent_OnLoad` reads the options file and looks at the command line ([`target`]). In a test worker it
 //! puts the jars in place, asks for its events and begins to sample. When the virtual machine is ready, the natives
@@ -43,8 +43,8 @@ const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
 
-/// `Agent_OnLoad`: `text` names the options file. The guest does not notice errors here: the harness misses the
-/// hello.
+/// `Agent_OnLoad`: `text` names the options file. The guest does not notice errors here; the harness notices that the
+/// hello is missing.
 pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     let command = target::command(jvmti);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -57,10 +57,10 @@ pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     for why in platform::leave_environment(runs_tests.then_some(text)) {
         session::log(LogLevel::Warn, &why);
     }
-    // Without its events the agent is inactive, and nothing was changed so far.
+    // Without its events the agent is inactive. Nothing was changed so far.
     let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
     match target::other_agent(&line, text) {
-        // Only one agent may sample. Ours comes first, so a profiler of the build's own would be refused.
+        // Only one agent may sample. Ours comes first, so a profiler of the build would be refused.
         Some(other) if agent.options.follow.classes.is_empty() => {
             agent.leaves_sampling_to.get_or_init(|| other);
         }
@@ -68,7 +68,7 @@ pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     }
 }
 
-/// Is the agent in this virtual machine already? Then another load or attach changes nothing.
+/// Is the agent already in this virtual machine? If so, another load or attach changes nothing.
 #[must_use]
 pub fn is_awake() -> bool {
     AGENT.get().is_some_and(|_| {
@@ -77,27 +77,28 @@ pub fn is_awake() -> bool {
     })
 }
 
-/// `Agent_OnAttach`: as [`on_load`], but this virtual machine was chosen explicitly, and it runs already.
+/// `Agent_OnAttach`: like [`on_load`], but this virtual machine was chosen explicitly, and already runs.
 pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
     let Some(options) = platform::options_of(text).filter(|_| jvmti.is_live()) else { return };
     let Some(agent) = wake(jvmti, options, target::command(jvmti)) else { return };
     if !agent.is_art() {
-        // Classes that are loaded already are sent through the hook again.
+        // Classes that are already loaded are sent through the hook again.
         let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
     }
     let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath]);
     agent.sample();
     agent.begin(env);
     session::event("attached", "");
-    // Only after the stream is open: tests that wait for the agent go on as soon as its natives are bound.
+    // This comes after the stream is open, because tests that wait for the agent go on as soon as its natives are
+    // bound.
     let _told_by_missing_tests = jvmti.enable(agent.class_event());
     agent.look_at_loaded(env);
 }
 
-/// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: the jars could not be
+/// Puts the jars in place. Without a folder of jars, their classes come with the tests. `None`: the jars could not be
 /// put in place, or another load was faster.
 fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'static Agent> {
-    // Which virtual machine this is decides everything else.
+    // The kind of virtual machine decides everything else.
     let found_art = options.as_art || jvmti.is_art().ok()?;
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
@@ -137,7 +138,7 @@ impl Agent {
         events.iter().try_for_each(|event| self.jvmti.enable(*event))
     }
 
-    /// The event for new classes: on HotSpot it patches JUnit's notifier, on Android it binds the natives.
+    /// The event for new classes. On HotSpot it is used to patch JUnit's notifier, on Android to bind the natives.
     const fn class_event(&self) -> Event {
         if self.is_art() { Event::ClassPrepare } else { Event::ClassFileLoadHook }
     }
@@ -176,14 +177,14 @@ impl Agent {
         memgate_jvmti::register(env, &hooks, self)?;
         let version = self.jvmti.system_property(c"java.vm.specification.version").unwrap_or_default();
         let vm = Vm::new(env, self.jvmti, version.trim_start_matches("1.").parse().unwrap_or(0))?;
-        // The first call loads classes: it must not come at a boundary.
+        // The first call loads classes, which must not happen at a boundary.
         let _warm = (vm.histogram(env)?, vm.state(env));
         Ok(Box::new(vm))
     }
 
-    /// The class with the natives comes with the tests: it is bound when it is prepared.
+    /// The class with the natives comes with the tests and is bound when it is prepared.
     fn art(&self, env: &Env<'_>) -> Result<Box<dyn Machine>, Failure> {
-        // A confirming run judges by the count; a wrong suspect of the screen costs only time.
+        // A confirming run judges by the count. In the screening pass, a wrong suspect costs only time.
         let confirms = self.options.detail != Detail::Survivors;
         let art = Art::of(env, self.jvmti, confirms).ok_or(memgate_jvmti::Error::NotThere)?;
         Ok(Box::new(art))
@@ -196,15 +197,15 @@ impl Agent {
             self.bring_listener(env, class);
         }
         let is_hooks = signature == HOOKS_SIGNATURE;
-        // Another class loader may have a class of this name, too: the event stays on.
+        // Another class loader may also have a class of this name, so the event stays on.
         if let Some(Err(why)) = is_hooks.then(|| memgate_jvmti::register(env, class, self)) {
             env.exception_clear();
             session::fails(&format!("the listener cannot reach the agent: {why}"));
         }
     }
 
-    /// Makes the class loader of the tests' runner find memgate's listener, unless the tests bring it. Runners load
-    /// listeners after themselves.
+    /// Makes the class loader of the tests' runner find memgate's listener, unless the tests bring it. Listeners are
+    /// loaded after the runner.
     fn bring_listener(&self, env: &mut Env<'_>, runner: &JClass<'_>) {
         let brought = env.with_local_frame(16, |env| -> Result<(), Failure> {
             let get = jni_sig!("()Ljava/lang/ClassLoader;");
@@ -224,7 +225,7 @@ impl Agent {
         }
     }
 
-    /// JUnit 4's notifier, or on Android the class with the natives, may be loaded already.
+    /// Handles classes that are already loaded: JUnit 4's notifier, or on Android the class with the natives.
     fn look_at_loaded(&'static self, env: &mut Env<'_>) {
         let looked = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<(), Failure> {
             let loaded = self.jvmti.loaded_classes(env)?;
@@ -246,15 +247,15 @@ impl Agent {
         }
     }
 
-    /// Begins to sample allocations, unless that is switched off. If classes are followed, every allocation is
+    /// Begins to sample allocations, unless sampling is switched off. If classes are followed, every allocation is
     /// sampled.
     fn sample(&self) {
         let follow = &self.options.follow;
         let follows = !follow.classes.is_empty();
         // A confirming run looks at one window only, but at every allocation in it.
         let at_once = follows || self.options.detail == Detail::Survivors;
-        // Android's runtime does not sample, and an event for every allocation slows each allocation: only follow
-        // mode pays that all the time.
+        // Android's runtime does not sample, and an event for every allocation slows each allocation. Only follow mode
+        // accepts this all the time.
         let sampling = self.options.sampling.interval().filter(|_| !(self.is_art() && at_once));
         let Some(interval) = sampling.or(follows.then_some(0)) else { return };
         let (event, allocations) = if self.is_art() {
@@ -262,7 +263,7 @@ impl Agent {
         } else {
             (Event::SampledObjectAlloc, raw::CAN_GENERATE_SAMPLED_OBJECT_ALLOC_EVENTS)
         };
-        // HotSpot always has the names of files and lines; other runtimes must be asked for them.
+        // HotSpot always knows file names and lines. On other runtimes this needs capabilities.
         let named = [raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
         let _less_is_named = self.jvmti.add_capabilities(&named);
         let needed = [raw::CAN_TAG_OBJECTS, allocations, raw::CAN_GENERATE_OBJECT_FREE_EVENTS];
@@ -276,17 +277,16 @@ impl Agent {
         self.sites.get_or_init(|| Sites::new(self.jvmti, event, interval, at_once, classes));
         if follows {
             self.follow.get_or_init(|| Follow::new(follow.clone()));
-            // Without it all objects seem to live to the end, and the harness is told that none ended.
+            // Without this event all objects seem to live until the end, and the harness learns of no ends.
             let _no_ends = self.jvmti.enable(Event::ObjectFree);
         }
     }
 
-    /// Listens for out-of-memory errors, and makes the virtual machine write a dump on such an error if that was
-    /// asked for.
+    /// Listens for out-of-memory errors, and makes the virtual machine write a dump on such an error if requested.
     fn watch_memory(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let wanted = [raw::CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS];
         if self.jvmti.add_capabilities(&wanted).is_ok_and(|refused| refused.is_empty()) {
-            // Without it such an error is not reported.
+            // Without this event such an error is not reported.
             let _untold = self.jvmti.enable(Event::ResourceExhausted);
         }
         let dump = if self.options.heap_dump.is_empty() { String::new() } else { self.heap_dump() };

@@ -1,12 +1,12 @@
 //! Exact survivors: objects allocated in one window and alive after the next.
 //!
-//! Data flow: the harness names classes ([`SurvivorSearch::asked`]) → [`SurvivorSearch::begin`] numbers all classes
-//! and marks the instances of the named ones as old; the first window runs → [`SurvivorSearch::goes_on`] marks the
-//! instances without a mark as born in it; the second window runs. In it die objects that each execution only
-//! replaces (a thread's last buffer, a provider that is registered again) → [`SurvivorSearch::end`] asks for the
-//! instances marked as born. If no instance of a class survived, it looks at the instances once more and takes the
-//! new ones: each window may replace a table or a text by a larger one. The marks belong to an environment that ends
-//! then: many marks would slow down every look at an object.
+//! Data flow: the harness names classes ([`SurvivorSearch::asked`]) → [`SurvivorSearch::begin`] numbers all classes and
+//! marks the instances of the named ones as old; the first window runs → [`SurvivorSearch::goes_on`] marks the
+//! instances without a mark as born in it; the second window runs, in which objects die that each execution only
+//! replaces (a thread's last buffer, a provider that is registered again) → [`SurvivorSearch::end`] collects the
+//! instances marked as born. If no instance of a class survived, it visits the instances once more and takes the new
+//! ones, because each window may replace a table or a text by a larger one. The marks belong to an environment that
+//! then ends, because many marks would slow down every later look at an object.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,15 @@ use super::survivors::Survivors;
 
 /// Maximum number of instances of one class whose holders are searched.
 const MAX_INSTANCES: u64 = 256;
-/// Up to this many born instances, references to all of them are affordable. Of more, only some are asked for, after
-/// one more look at the heap.
+/// Maximum number of born instances for which references to all are affordable. If there are more, only some are
+/// requested, after one more walk over the heap.
 const MAX_REFERENCES: u64 = 1 << 13;
 
-/// Mark of an instance that was there before; lower tags are the numbers of classes.
+/// Mark of an instance that existed before; lower tags are the numbers of classes.
 const OLD: i64 = 1 << 40;
 /// Mark of an instance that was born in the first window.
 const BORN: i64 = OLD + 1;
-/// Marks of instances that are looked for: born in the first window, and new.
+/// Marks of instances that the search wants: born in the first window, and new.
 const SURVIVED: i64 = OLD + 2;
 const NEW: i64 = OLD + 3;
 
@@ -48,7 +48,7 @@ pub(crate) struct SurvivorSearch {
 }
 
 impl SurvivorSearch {
-    /// The harness wants to know who holds the instances of these classes.
+    /// Begins a search, because the harness asks who holds the instances of these classes.
     pub(crate) fn asked(env: &mut Env<'_>, classes: Option<&ClassNumbers>) -> Option<Self> {
         let Some(classes) = classes else {
             let why = "who holds what grew was not looked for: the harness is older than this agent and names no classes";
@@ -58,15 +58,16 @@ impl SurvivorSearch {
         Self::begin(env, names_of(classes)?)
     }
 
-    /// Marks the existing instances. `None`: the virtual machine gives no environment for it, or cannot look.
+    /// Marks the existing instances. `None` if the virtual machine gives no environment for the search, or refuses the
+    /// walk.
     pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
         let search = Self { jvmti: environment(env)?, wanted, born: None };
-        // Without these marks everything would seem to be new.
+        // Without these marks, everything would seem to be new.
         search.mark(env, OLD)?;
         Some(search)
     }
 
-    /// A window is over. True: the search goes on in the next one.
+    /// A window is over. Returns whether the search goes on in the next one.
     pub(crate) fn goes_on(&mut self, env: &mut Env<'_>) -> bool {
         let first = self.born.is_none();
         if first {
@@ -75,8 +76,8 @@ impl SurvivorSearch {
         first
     }
 
-    /// Marks the instances that have no mark; returns how many. `None`: it cannot look. Instances that cannot be
-    /// marked count as new, and their holders are reported too.
+    /// Marks the instances that have no mark; returns how many. `None` if the virtual machine refuses the walk.
+    /// Instances that cannot be marked count as new, and their holders are reported too.
     fn mark(&self, env: &mut Env<'_>, mark: i64) -> Option<u64> {
         with_classes(env, self.jvmti.get(), |_, classes| {
             let mut marked = 0_u64;
@@ -133,10 +134,10 @@ impl SurvivorSearch {
         Ok(survivors)
     }
 
-    /// Looks at all instances of these classes, for survivors and for new ones.
+    /// Visits all instances of these classes, to find survivors and new ones.
     fn look_at<'l>(&self, env: &mut Env<'l>, names: &[String], survivors: &mut Survivors<'l>) {
         let jvmti = self.jvmti.get();
-        // By name: several classes may have the same name.
+        // Counts by name, because several classes may have the same name.
         let mut counts = vec![[0_u64; 2]; names.len()];
         with_classes(env, jvmti, |_, classes| {
             let place = |(known, _): &(Known, _)| names.iter().position(|name| *name == known.name);
@@ -196,7 +197,7 @@ impl SurvivorSearch {
 
 fn environment(env: &Env<'_>) -> Option<OwnJvmti> {
     let jvmti = OwnJvmti::new(env)?;
-    // Without tags no path is found; without the other capabilities frames have no lines.
+    // Without tags, no path is found. Without the other capabilities, frames have no lines.
     let wanted = [raw::CAN_TAG_OBJECTS, raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
     let _refused = jvmti.get().add_capabilities(&wanted);
     Some(jvmti)

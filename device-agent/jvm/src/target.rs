@@ -1,5 +1,5 @@
-//! Is this virtual machine one that runs tests? Build tools, compilers and daemons of the same
-//! build load the agent too (the option travels in the environment) and must not notice it.
+//! Decides whether this virtual machine runs tests. Build tools, compilers and daemons of the same build load the agent
+//! too (its option travels in the environment) and must not notice it.
 
 use memgate_jvmti::Jvmti;
 use memgate_wire::hotspot;
@@ -26,8 +26,8 @@ fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
     told.unwrap_or_else(|| command.split_whitespace().next().unwrap_or_default())
 }
 
-/// The native agent, other than ours with the options `ours`, that a command line loads (words with a zero byte after
-/// each). Debuggers and agents of the virtual machine itself do not count: they do not sample allocations.
+/// The native agent that a command line (words with a zero byte after each) loads besides ours, which has the options
+/// `ours`. Debuggers and agents of the virtual machine itself do not count: they do not sample allocations.
 pub(crate) fn other_agent(line: &[u8], ours: &str) -> Option<String> {
     const PLAIN: [&str; 4] = ["jdwp", "hprof", "instrument", "management_agent"];
     let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);

@@ -1,7 +1,8 @@
-//! Asks HotSpot in the cheapest way that exists: diagnostic commands and management natives, called by JNI on objects
-//! that are never initialised. So no management bean, no JMX server and none of their threads appear in the guest.
+//! Questions to HotSpot in the cheapest way that exists: diagnostic commands and management natives, called by JNI on
+//! objects that are never initialised. So no management bean, no JMX server and none of their threads appear in the
+//! guest.
 //!
-//! One diagnostic command collects and counts in one safepoint: no object that is made in between can pass for a
+//! One diagnostic command collects and counts in one safepoint: so no object that is made in between can look like a
 //! survivor.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +21,10 @@ use super::soft::SoftReferences;
 /// The last of the ten slots of `java.lang.Shutdown`. The JDK takes the first three: the console, the application's
 /// hooks, files to delete.
 const LAST_HOOK: i32 = 9;
-/// Maximum number of steps of the machine's reference handler to wait for at a boundary.
+/// Maximum number of steps of the reference handler to wait for at a boundary.
 const MOST_STEPS: u32 = 10_000;
 
-/// JDK classes whose objects release others in their own thread, after a collection has found these unused.
+/// JDK classes whose objects release other objects in a thread of their own, after a collection has found these unused.
 const CLEANERS: [&str; 5] = [
     "java.lang.ref.Finalizer",
     "jdk.internal.ref.Cleaner",
@@ -32,7 +33,7 @@ const CLEANERS: [&str; 5] = [
     "java.nio.BufferCleaner$PhantomCleaner",
 ];
 
-/// The virtual machine, as far as it answers.
+/// The virtual machine, with the questions that it answers.
 pub(crate) struct Vm {
     jvmti: Jvmti<'static>,
     diagnostics: Global<JObject<'static>>,
@@ -43,15 +44,15 @@ pub(crate) struct Vm {
     soft: SoftReferences,
     /// Number of objects of [`CLEANERS`] in the last [`Machine::settled_histogram`].
     cleaners: AtomicU64,
-    /// The histogram command alone does not collect here.
+    /// Whether the histogram command alone does not collect here.
     collect_first: bool,
     collector: &'static str,
-    /// Its options as it took them: from the command line, from argument files and from variables.
+    /// Its options in their final order: from the command line, from argument files and from variables.
     arguments: Vec<String>,
 }
 
 impl Vm {
-    /// Makes the objects that are asked. The virtual machine must be initialised.
+    /// Makes the objects that answer questions. The virtual machine must be initialised.
     pub(crate) fn new(env: &mut Env<'_>, jvmti: Jvmti<'static>, version: u32) -> Result<Self, Failure> {
         // Their initialisers load the libraries of the native methods that are called here.
         env.find_class(jni_str!("com/sun/management/internal/PlatformMBeanProviderImpl"))?;
@@ -119,7 +120,8 @@ impl Vm {
 impl Machine for Vm {
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
         if self.collect_first {
-            // If it does not collect, floating garbage remains, which can only send a test to be confirmed.
+            // If it does not collect, floating garbage remains. The only effect is that a test may be confirmed without
+            // need.
             let _counted_anyway = self.jvmti.collect();
         }
         class_histogram(&self.command(env, "GC.class_histogram")?).ok_or(Failure::Cut)
@@ -196,8 +198,8 @@ impl Machine for Vm {
 
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure> {
         let has = |text: &str| self.arguments.iter().any(|argument| argument.contains(text));
-        // HotSpot prints a line to stdout when it reports such an error to an agent. The guest's output must stay as it
-        // is without us.
+        // HotSpot prints a line to stdout when it reports such an error to an agent. The guest's output must stay
+        // unchanged.
         if !has("jvmti") {
             let _one_line_more = self.command(env, "VM.log output=stdout what=jvmti=off");
         }
@@ -212,8 +214,8 @@ impl Machine for Vm {
 }
 
 /// Makes `io.memgate.agent.AtEnd` run when the virtual machine ends, after the application's own shutdown hooks.
-/// `Shutdown` is private to its package, which JNI ignores. The hook takes its own slot, so that no thread has to be
-/// made.
+/// `Shutdown` is private to its package, but JNI ignores this. The hook takes its own slot, so that no thread is
+/// needed.
 pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {
     clearing(env, |env| {
         let hook = env.new_object(jni_str!("io/memgate/agent/AtEnd"), jni_sig!("()V"), &[])?;
@@ -233,12 +235,13 @@ pub(super) fn run_finalizers(env: &mut Env<'_>) -> Result<(), Failure> {
     })
 }
 
-/// Calls the method that `Bits` waits with before it allocates: private, which JNI ignores. A machine without the
-/// method is not waited for.
+/// Calls the method with which `Bits` waits before it allocates. It is private, but JNI ignores this. If the virtual
+/// machine lacks the method, nothing waits.
 fn wait_for_references(env: &mut Env<'_>) {
     let waited = env.with_local_frame(16, |env| {
         let class = env.find_class(jni_str!("java/lang/ref/Reference"))?;
-        // It returns after each step. The steps are bounded, because the guest goes on making references.
+        // The method returns after each step. The number of steps is bounded, because the guest goes on making
+        // references.
         for _ in 0..MOST_STEPS {
             if !env
                 .call_static_method(&class, jni_str!("waitForReferenceProcessing"), jni_sig!("()Z"), &[])?
@@ -254,7 +257,7 @@ fn wait_for_references(env: &mut Env<'_>) {
     }
     env.exception_clear();
     if matches!(waited, Err(Error::JavaException)) {
-        // Somebody interrupted this thread, and the wait cleared the interrupt.
+        // Another thread interrupted this thread, and the wait cleared the interrupt.
         let _as_it_was = clearing(env, |env| {
             let class = env.find_class(jni_str!("java/lang/Thread"))?;
             let current = env

@@ -1,4 +1,4 @@
-//! How many bytes a sampled object stands for.
+//! Computes how many bytes a sampled object stands for.
 
 /// 1 - e^-x, for x from 0 to 32. Avoids linking libm into the guest.
 fn chance(x: f64) -> f64 {

@@ -1,5 +1,5 @@
-//! `System.loadLibrary`: the app itself loads the agent. JNI is available then, but JVMTI only once an agent was
-//! attached. So the runtime is asked to attach this library, by the method that debuggable apps may call.
+//! `System.loadLibrary`: the app itself loads the agent. JNI is then available, but JVMTI only after an agent was
+//! attached. So this code asks the runtime to attach this library, by the method that debuggable apps may call.
 
 use jni::objects::{JClass, JObject, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -64,11 +64,10 @@ pub fn on_library(env: &mut Env<'_>) {
     }
 }
 
-/// Does an agent answer already? It may be another copy of this library, attached from another
-/// path.
+/// Does an agent already answer? It may be another copy of this library, attached from another path.
 fn is_served(env: &mut Env<'_>, hooks: &JClass<'_>) -> bool {
     let answer = env.call_static_method(hooks, jni_str!("active"), jni_sig!("()Z"), &[]);
-    // If nothing is bound yet, the call has thrown.
+    // If no native method is bound yet, the call has thrown.
     env.exception_clear();
     answer.and_then(|active| active.z()).unwrap_or(false)
 }
@@ -86,7 +85,7 @@ fn attach(env: &mut Env<'_>, hooks: &JClass<'_>) -> Result<(), Failure> {
         if attached.is_ok() {
             return Ok(());
         }
-        // Before API 28 there is only the runtime's own method, which takes a path and knows no class loaders.
+        // Before API 28 there is only the runtime's own method, which takes a path and does not search class loaders.
         env.exception_clear();
         let path = env.new_string(process::path_of(on_library as fn(&mut Env<'_>) as usize))?;
         let debug = env.find_class(jni_str!("dalvik/system/VMDebug"))?;
