@@ -1,8 +1,8 @@
-//! Whether a system call filter (SECCOMP's filter mode) allows the calls that the agent's hooks make.
+//! Checks whether a system call filter (SECCOMP's filter mode) allows the calls that the agent's hooks make.
 //!
 //! Data flow: the guest is about to install a filter, a program of classic BPF → the program is run here for each of
-//! [`CALLS`], as the kernel will run it → is each of them allowed? The program is the guest's, so nothing in it is
-//! trusted: it may only jump forwards, and a program that the kernel refuses has no answer.
+//! [`CALLS`], as the kernel will run it → is each of them allowed? The program comes from the guest and is not trusted:
+//! it may only jump forwards, and a program that the kernel would refuse gives no answer.
 
 /// Maximum number of steps of a program that the kernel accepts (`BPF_MAXINSNS`).
 pub const LONGEST: usize = 4096;
@@ -11,7 +11,7 @@ const MEMORY: usize = 16;
 /// A filter's answers to a call (`SECCOMP_RET_*`): allow it, or allow it and log it.
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
-/// The part of an answer that says what happens to the call (`SECCOMP_RET_ACTION_FULL`).
+/// The part of an answer that decides about the call (`SECCOMP_RET_ACTION_FULL`).
 const ACTION: u32 = 0xffff_0000;
 
 /// `AUDIT_ARCH_*` of `linux/audit.h`.
@@ -201,7 +201,7 @@ mod tests {
             let steps = [step(0x20, 0), jump(0x15, MMAP, 0, 3), step(0x20, argument), condition];
             !allowed(&[&steps[..], &[step(0x06, KILL), step(0x06, ALLOW)]].concat())
         };
-        // This filter refuses executable memory, like filters of services do.
+        // This filter refuses executable memory, like the filters of services.
         assert!(!refused_for(16 + 2 * 8, jump(0x45, 4, 0, 1)), "ours cannot be executed");
         assert!(refused_for(16 + 2 * 8, jump(0x45, 2, 0, 1)), "but written");
         assert!(!refused_for(16 + 4 * 8 + 4, jump(0x15, u32::MAX, 1, 0)), "the upper half of an argument");

@@ -1,5 +1,5 @@
-//! Handles what a guest gives up for good: the processor's time-stamp counter, or system calls (all but `read`,
-//! `write` and `exit`, or those that its own filter refuses). Each function here is called before the call that gives
+//! Handles what a guest gives up for good: the processor's time-stamp counter, or system calls (all but `read`, `write`
+//! and `exit`, or those that its own filter refuses). Each function is called before the guest's call that gives
 //! something up.
 
 use memgate_ffi::{process, stack};
@@ -20,7 +20,7 @@ const STRICT: &str = "it went into SECCOMP's strict mode, which forbids the syst
 const FILTER: &str = "it installed a filter of system calls (SECCOMP) that refuses futex, mmap or munmap, which recording \
                       needs; measure what runs before, or let the filter allow them for the gate";
 
-/// From now on nothing reads the time-stamp counter, the clocks included.
+/// From now on no code reads the time-stamp counter, not even for the clocks.
 pub fn gives_up_counter() {
     if let Some(_work) = begin()
         && let Some(session) = SESSION.lock().as_mut()
@@ -31,8 +31,8 @@ pub fn gives_up_counter() {
     cost::give_up();
 }
 
-/// In strict mode recording ends: a table that grows would end the thread. Whether the call will succeed is not
-/// known, and afterwards it is too late.
+/// The guest is about to enter strict mode, so recording ends: a growing table would end the thread. It is not known
+/// whether the guest's call will succeed, but after it, it would be too late.
 pub fn goes_strict() {
     gives_up_counter();
     gives_up_system_calls(STRICT);

@@ -1,9 +1,9 @@
-//! The stacks of the calls that opened descriptors and started threads, by the number of the descriptor or thread.
+//! The stacks of the calls that opened descriptors and started threads, by number of the descriptor or thread.
 //!
 //! Data flow: an exported function of the agent calls the C library's, then [`opened`] with the result; before a
 //! descriptor is closed, [`closes`] forgets it. A new thread passes through [`begun`]. At a boundary the session asks
-//! for the changes since the last one. `open`, `dup2` and `close` are called in signal handlers and between `vfork`
-//! and `exec`: nothing here locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
+//! for the changes since the last one. `open`, `dup2` and `close` are called in signal handlers and between `vfork` and
+//! `exec`: so nothing here locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,12 +20,12 @@ use memgate_wire::Handle;
 
 use crate::recording::{self, TRACKER};
 
-/// Descriptors with a larger number are not noted. The tables are small, because a guest that locks all its memory
-/// locks them too.
+/// Descriptors with a larger number are not noted. The tables are small, because a guest that locks all its memory also
+/// locks them.
 pub const MOST_DESCRIPTORS: usize = 1 << 12;
-/// The number of threads that are noted between two boundaries: the last ones.
+/// Maximum number of threads that are noted between two boundaries. The last ones are kept.
 const MOST_THREADS: usize = 1024;
-/// Maximum number of threads that have been asked for and have not begun.
+/// Maximum number of requested threads that have not begun.
 const MOST_STARTS: usize = 64;
 
 /// The stack that opened each descriptor; 0: not known.
@@ -33,21 +33,21 @@ pub static DESCRIPTORS: [AtomicU32; MOST_DESCRIPTORS] = [const { AtomicU32::new(
 /// One more than the largest descriptor that was noted.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
-/// Threads that began, in this order: `id 32 | stack 32`.
+/// Threads that began, in order: `id 32 | stack 32`.
 static THREADS: [AtomicU64; MOST_THREADS] = [const { AtomicU64::new(0) }; MOST_THREADS];
 static BEGUN: AtomicU32 = AtomicU32::new(0);
-/// Number of threads that were asked for.
+/// Number of requested threads.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// What a new thread runs, and where it was started.
+/// The routine of a new thread, and the stack that started it.
 pub struct Start {
     /// Held from the call until both threads are done with this place.
     taken: RawLock,
-    /// How many of two threads are done with this place: the new one, and the one that started it.
+    /// How many of the two threads are done with this place: the new one, and the one that started it.
     passed: AtomicU32,
     /// See [`state`].
     state: AtomicU32,
-    /// The new thread, once one of the two knows which it is.
+    /// The new thread, once one of the two knows its handle.
     thread: AtomicUsize,
     /// See [`Kept`].
     kept: (AtomicUsize, AtomicU64),
@@ -82,14 +82,15 @@ impl Start {
         (self.passed.load(Ordering::Acquire) == 0).then(|| self.place.load(Ordering::Relaxed))
     }
 
-    /// Sets the state. False: it was set before, or the place has become another thread's since this state was `seen`.
+    /// Sets the state. Returns false if it was set before, or if the place belongs to another thread since this state
+    /// was `seen`.
     fn becomes(&self, seen: u32, state: u32) -> bool {
         state::of(seen) == state::JOINABLE
             && self.state.compare_exchange(seen, seen | state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// One of the two threads is done. It names the new thread, unless the other one did. The second to finish gives
-    /// the place back.
+    /// One of the two threads is done. It stores the new thread's handle, if it knows it. The second one to finish
+    /// gives the place back.
     fn passes(&self, thread: Option<usize>) {
         if let Some(thread) = thread {
             self.thread.store(thread, Ordering::Release);
@@ -101,8 +102,8 @@ impl Start {
     }
 
     /// Notes the block that the C library allocated, or had kept, for the thread. The block belongs to the thread's
-    /// owner until the thread is joined or detached: a thread that is never joined leaks it. Neither the thread nor
-    /// its starter went on before this call, but one of the two may do so during it, and give the thread up.
+    /// owner until the thread is joined or detached: a thread that is never joined leaks it. Until this call, neither
+    /// the thread nor its starter has gone on. During the call, one of the two may go on, and give the thread up.
     fn note(&self) {
         let (address, bytes) = (self.kept.0.load(Ordering::Relaxed), self.kept.1.load(Ordering::Relaxed));
         let seen = self.state.load(Ordering::Acquire);
@@ -122,13 +123,13 @@ impl Start {
     }
 }
 
-/// The state of a thread that was asked for, in the lowest bits. The bits above count the threads that had this place.
+/// The state of a requested thread, in the lowest bits. The bits above count the threads that had this place.
 mod state {
     /// It must be joined or detached.
     pub(super) const JOINABLE: u32 = 0;
     /// It must be joined or detached, and its block is noted.
     pub(super) const NOTED: u32 = 1;
-    /// It need not be joined or detached, or a thread has begun to do so.
+    /// It need not be joined or detached any more, or a thread has begun to do so.
     pub(super) const GIVEN_UP: u32 = 2;
 
     const ALL: u32 = 3;
@@ -137,7 +138,7 @@ mod state {
         word & ALL
     }
 
-    /// Which thread in this place it is.
+    /// The number of the thread among those that had this place.
     #[cfg(not(target_os = "android"))]
     pub(super) const fn turn(word: u32) -> u32 {
         word & !ALL
@@ -158,13 +159,13 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// A thread that is asked for.
+/// A requested thread.
 pub struct Asked {
     /// See [`Start::place`].
     pub place: usize,
     /// It will not be joined.
     pub is_detached: bool,
-    /// What it is to run.
+    /// The routine that the thread is to run.
     pub routine: usize,
     /// The argument of that routine.
     pub argument: usize,
@@ -178,7 +179,7 @@ pub struct Routine {
 }
 
 /// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child runs with its
-/// parent's control block. `None`: unknown. Then the C library is not one that we know, or the kernel has no such
+/// parent's control block. `None`: unknown, because the C library is not a known one, or the kernel has no such
 /// futexes, or a filter refuses them.
 pub(crate) fn is_ours() -> Option<bool> {
     if !recording::asks_the_kernel() {
@@ -194,24 +195,24 @@ fn cell(descriptor: c_int) -> Option<&'static AtomicU32> {
     DESCRIPTORS.get(usize::try_from(descriptor).ok()?)
 }
 
-/// A descriptor was opened by the caller whose registers these are.
+/// The caller with these registers has opened a descriptor.
 pub fn opened(descriptor: c_int, at: Registers) {
     let Some(cell) = cell(descriptor).filter(|_| !Inside::now() && is_ours() == Some(true)) else { return };
     cell.store(TRACKER.stack_of(at), Ordering::Relaxed);
     HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
 }
 
-/// A descriptor is about to be closed. This is called before the close: afterwards the number may be another thread's
-/// new descriptor.
+/// A descriptor is about to be closed. This is called before the close, because afterwards the number may be another
+/// thread's new descriptor.
 pub fn closes(descriptor: c_int) {
     let is_noted = |cell: &&AtomicU32| cell.load(Ordering::Relaxed) != 0;
-    // If it is not known whether this is our process, no stack is better than a wrong one.
+    // If it is unknown whether this is our process, no stack is better than a wrong one.
     if let Some(cell) = cell(descriptor).filter(is_noted).filter(|_| is_ours() != Some(false)) {
         cell.store(0, Ordering::Relaxed);
     }
 }
 
-/// A thread is asked for. `None`: it cannot be noted, and begins as it would without the agent.
+/// A thread is requested. `None`: it cannot be noted, and begins as it would without the agent.
 pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     if Inside::now() {
         return None;
@@ -231,12 +232,12 @@ pub fn starts(thread: &Asked, at: Registers) -> Option<&'static Start> {
     Some(start)
 }
 
-/// The thread was made.
+/// The thread was created.
 pub fn started(start: &Start, thread: Option<usize>) {
     start.passes(thread);
 }
 
-/// A thread is about to be joined or detached: the C library itself will free what it allocated for the thread.
+/// A thread is about to be joined or detached: so the C library itself will free what it allocated for the thread.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
     gives_up(thread);
     if let Some(kept) = kept {
@@ -247,8 +248,7 @@ pub fn given_up(thread: usize, kept: Option<Kept>) {
     }
 }
 
-/// If the thread has just been asked for, its block need not be noted any more. Returns its place, and its state
-/// before.
+/// If the thread was just requested, its block need no longer be noted. Returns its place, and its previous state.
 fn gives_up(thread: usize) -> Option<(usize, u32)> {
     STARTS.iter().enumerate().find_map(|(at, start)| {
         let seen = start.state.load(Ordering::Acquire);
@@ -257,33 +257,33 @@ fn gives_up(thread: usize) -> Option<(usize, u32)> {
     })
 }
 
-/// This block belonged to a thread that is given up.
+/// Reports that this block belonged to a thread that is given up.
 fn was_kept(address: usize) {
     if !Inside::now() {
         TRACKER.forget(address);
     }
 }
 
-/// A call that may join a thread, if that has ended or ends in time. The thread's block is forgotten before the join,
-/// because afterwards the block may be another thread's. If the thread is not joined, the block is noted again.
+/// A call that joins a thread if the thread has ended, or ends in time. The thread's block is forgotten before the
+/// join, because afterwards the block may be another thread's. If the thread is not joined, the block is noted again.
 struct Join {
     /// The thread that waits, by its thread pointer; 0: none.
     by: AtomicUsize,
-    /// The block that is kept of the thread; 0: not known yet.
+    /// The block that the C library keeps for the thread; 0: not known yet.
     address: AtomicUsize,
     /// Another thread gave the thread up meanwhile.
     given_up: AtomicBool,
     /// Size of the block that was forgotten; 0: none yet.
     size: AtomicU64,
     stack: AtomicU32,
-    /// [`NOT_NOTED`]: it was not noted yet.
+    /// The epoch of the block; [`NOT_NOTED`]: the block was not noted yet.
     epoch: AtomicU32,
-    /// See [`gives_up`]; larger than all places: it was not such a thread.
+    /// See [`gives_up`]. A value beyond all places means that the thread had none.
     start: AtomicUsize,
     seen: AtomicU32,
 }
 
-/// No epoch.
+/// The block had no epoch.
 const NOT_NOTED: u32 = u32::MAX;
 
 /// Maximum number of calls that wait at the same time. Further ones forget the block only after they have joined.
@@ -309,7 +309,7 @@ impl Join {
         self.by.compare_exchange(0, thread_pointer(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Forgets the thread's block. False: nothing was noted, nor will be.
+    /// Forgets the thread's block. Returns false if the block was not noted and will not be.
     fn forgets(&self, thread: usize, kept: Kept) -> bool {
         self.given_up.store(false, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
@@ -339,10 +339,10 @@ impl Join {
         if let Some(start) = STARTS.get(self.start.load(Ordering::Relaxed)) {
             let seen = self.seen.load(Ordering::Relaxed);
             let given_up = seen | state::GIVEN_UP;
-            // If it fails, the place is another thread's.
+            // If this fails, the place belongs to another thread.
             _ = start.state.compare_exchange(given_up, seen, Ordering::AcqRel, Ordering::Relaxed);
         }
-        // The thread may note it at the same time.
+        // The thread may note the block at the same time.
         let address = self.address.load(Ordering::Relaxed);
         if epoch == NOT_NOTED {
             TRACKER.note_kept(address, size, stack);
@@ -363,7 +363,7 @@ impl Join {
 /// Marks a block that is to be forgotten only after the thread was joined: no block has an odd address.
 const AFTER: usize = 1;
 
-/// A thread may be joined. Returns the argument for [`tried_to_join`].
+/// A thread may be joined now. Returns the argument for [`tried_to_join`].
 #[must_use]
 pub fn tries_to_join(thread: usize, kept: Option<Kept>) -> usize {
     let Some(kept) = kept.filter(|_| !Inside::now()) else { return 0 };
@@ -377,7 +377,7 @@ pub fn tries_to_join(thread: usize, kept: Option<Kept>) -> usize {
     }
 }
 
-/// The thread was joined, or not.
+/// The attempt to join a thread is over.
 pub fn tried_to_join(told: usize, is_joined: bool) {
     if told & AFTER != 0 {
         if is_joined {
@@ -400,12 +400,12 @@ pub fn thread_ends() {
     }
 }
 
-/// The thread that was asked for could not be made.
+/// The requested thread could not be created.
 pub fn start_failed(start: &Start) {
     start.give_back();
 }
 
-/// A new thread begins; returns what it is to run.
+/// A new thread begins; returns the routine that it must run.
 pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     let routine = Routine {
         routine: start.routine.load(Ordering::Relaxed),
@@ -429,9 +429,9 @@ pub fn begun(start: &Start, thread: usize, kept: Option<Kept>) -> Routine {
     routine
 }
 
-/// Waits, no longer than `limit`, until each thread that was asked for has begun: only then the block that the C
-/// library keeps for it is noted, and it belongs to the test that asked. Threads that are asked for meanwhile are not
-/// waited for.
+/// Waits, no longer than `limit`, until each requested thread has begun: only then is the block noted that the C
+/// library keeps for it, and the block belongs to the test that requested the thread. Threads that are requested
+/// meanwhile are not waited for.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn wait_until_begun(limit: Duration) {
     let since = process::monotonic_ns();
@@ -446,19 +446,19 @@ pub(crate) fn wait_until_begun(limit: Duration) {
     }
 }
 
-/// Number of threads that were asked for so far. If it grows, threads begin or have begun that [`ReportedHandles`] may
-/// not contain yet.
+/// Number of requested threads so far. If it grows, there may be new threads that [`ReportedHandles`] does not contain
+/// yet.
 pub(crate) fn asked() -> u32 {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// In a forked child: threads that were asked for do not begin here, and no thread waits for one.
+/// Called in a forked child: requested threads do not begin here, and no thread waits for one.
 pub(crate) fn after_fork() {
     STARTS.iter().for_each(Start::give_back);
     JOINS.iter().for_each(Join::give_back);
 }
 
-/// What was last reported.
+/// The handles that were last reported.
 #[derive(Default)]
 pub(crate) struct ReportedHandles {
     descriptors: Vec<u32>,
@@ -466,7 +466,7 @@ pub(crate) struct ReportedHandles {
 }
 
 impl ReportedHandles {
-    /// For a process that begins now: a forked child has its parent's descriptors but not its threads.
+    /// For a process that begins now. A forked child has its parent's descriptors but not its threads.
     pub(crate) fn new() -> Self {
         Self { descriptors: Vec::new(), threads: BEGUN.load(Ordering::Relaxed) }
     }
@@ -511,7 +511,8 @@ mod tests {
 
     use super::*;
 
-    /// Once, a thread that was joined late was taken for the next one in its place, whose block was not noted then.
+    /// Regression: a thread that was joined late was taken for the next one in its place, whose block was then not
+    /// noted.
     #[test]
     fn a_thread_that_is_given_up_is_not_taken_for_the_next_one_in_its_place() {
         let start = Start::new();
@@ -542,7 +543,7 @@ mod tests {
                 std::thread::yield_now();
             }
             has_begun.store(true, Ordering::Release);
-            // The next thread may have this place before anybody sees it free.
+            // The next thread may get this place before any thread sees it free.
             let word = start.state.load(Ordering::Relaxed);
             start.state.store(state::after(word, state::JOINABLE), Ordering::Release);
             start.taken.release();
@@ -581,12 +582,12 @@ mod tests {
         assert_eq!(tries(false, joins), (true, None), "somebody else joined it");
         assert_eq!(tries(false, joins_and_starts), (true, Some(305)), "and the next thread has its block");
         assert_eq!(tries(true, starts), (true, Some(305)), "the next thread has its block");
-        // The thread has not begun, and notes the same block meanwhile.
+        // The thread has not begun. Meanwhile it notes the same block.
         let begins = |kept: Kept| assert!(TRACKER.note_kept(kept.address, kept.bytes, 0));
         let alive = || TRACKER.totals().allocations - TRACKER.totals().frees;
         let before = alive();
         assert_eq!((tries(false, begins), alive()), ((true, Some(304)), before), "it is counted once");
-        // The block is not noted yet: that follows when its place is given back.
+        // The block is not noted yet. This happens when its place is given back.
         let start = STARTS.iter().find(|start| start.taken.try_acquire()).unwrap();
         start.thread.store(THREAD, Ordering::Relaxed);
         start.kept.0.store(kept.address, Ordering::Relaxed);
@@ -603,7 +604,7 @@ mod tests {
         start.state.store(state::after(0, state::JOINABLE), Ordering::Relaxed);
         assert_eq!(is_noted(true), (false, false), "it is joined, and was about to be noted");
         start.give_back();
-        // As many as may wait: the next one forgets the block only after it has joined.
+        // As many calls as may wait. The next one forgets the block only after it has joined.
         let waiting: Vec<usize> = (0..MOST_JOINS)
             .map(|i| {
                 let kept = Kept { address: 0x20_0000 + i * 512, bytes: 304 };
@@ -612,7 +613,7 @@ mod tests {
             })
             .collect();
         assert_eq!(tries(true, |_| ()), (false, None));
-        // The thread is cancelled: none of them is joined.
+        // The thread is cancelled, so none of the threads is joined.
         thread_ends();
         let is_noted = |i: usize| TRACKER.forget(0x20_0000 + i * 512).is_some();
         assert!((0..waiting.len()).all(is_noted) && tries(false, |_| ()) == (true, Some(304)));

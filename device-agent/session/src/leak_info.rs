@@ -1,9 +1,9 @@
 //! The contract of libc's `get_malloc_leak_info`: all live allocations as records of `size | zygote
 //! << 31`, `count`, and `backtrace_size` program counters, innermost first, padded with zeros.
 //!
-//! Live table → counts per (stack, size) → stacks by their content, because two threads may have stored the same one
+//! Live table → counts per (stack, size) → stacks by their content, because two threads may have stored the same stack
 //! → one record for each size and stack, largest first. As in bionic a program counter lies inside the call, one byte
-//! before the return address, and the list is empty if nothing is recorded. There is no zygote here, so that bit is
+//! before the return address, and the list is empty if nothing is recorded. There is no zygote here, so its bit is
 //! never set. A block of 2 GiB or more, which bionic refuses, has its whole size.
 
 use core::cmp::Reverse;

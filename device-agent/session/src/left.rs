@@ -1,8 +1,8 @@
-//! Finds tests that left something which later tests have freed.
+//! Finds tests whose leftovers were freed by later tests.
 //!
 //! Data flow: a test of the screen ends and something survives → its boundary and its epochs are noted → all tests of
-//! the program have run, and one walk over the live blocks shows which of the noted tests still own one → the others
-//! are reported (`memgate_wire::Freed`).
+//! the program have run, and one walk over the live blocks shows which of the noted tests still own a block → the other
+//! tests are reported (`memgate_wire::Freed`).
 
 use memgate_tracker::table::Entry;
 
@@ -13,13 +13,13 @@ pub(crate) struct Leavers(Vec<Leaver>);
 struct Leaver {
     /// The boundary at its end.
     boundary: u32,
-    /// The first and the last epoch in which its blocks were born.
+    /// The first and the last epoch in which blocks of the test were allocated.
     epochs: (u32, u32),
     owns_some: bool,
 }
 
 impl Leavers {
-    /// Something survived the test that ends with this boundary. Without memory it is not noted.
+    /// Notes that something survived the test that ends with this boundary. Without memory, it is not noted.
     pub(crate) fn note(&mut self, boundary: u32, epochs: (u32, u32)) {
         let follows = self.0.last().is_none_or(|last| last.epochs.1 <= epochs.0);
         if follows && self.0.try_reserve(1).is_ok() {
@@ -36,7 +36,7 @@ impl Leavers {
         self.0.clear();
     }
 
-    /// The boundaries of tests that own no live block; afterwards none is noted any more. `scan` visits every live
+    /// The boundaries of noted tests that own no live block. Afterwards the list is empty. `scan` visits every live
     /// block that was born in the given epoch or later.
     pub(crate) fn freed(&mut self, scan: impl FnOnce(u32, &mut dyn FnMut(Entry))) -> Vec<u32> {
         let Some(first) = self.0.first().map(|leaver| leaver.epochs.0) else { return Vec::new() };

@@ -2,8 +2,8 @@
 //!
 //! Data flow: the caller at a boundary ([`test_begins`], [`test_ends`], [`window_ends`], …) → [`session`] asks the
 //! tracker ([`recording`]) for survivors, encodes frames, hands them to the [`carrier`] and waits, with a limit, for
-//! the harness. Code that measures something else appends its own frames ([`write`], [`window_ends`]). Nothing here
-//! knows a test framework or a virtual machine, and nothing exports a function: tests link it.
+//! the harness. Code with other measurements appends its own frames ([`write`], [`window_ends`]). This crate knows no
+//! test framework and no virtual machine. It exports no function, so that tests can link it.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![deny(unsafe_code, clippy::indexing_slicing)]
 #![cfg(all(

@@ -1,6 +1,6 @@
 //! Writes the lists of Android's malloc debugging as frames before a boundary, but only if memgate's own tracker does
-//! not run, so that nothing is counted twice. A process of another system has malloc debugging if a library brings
-//! Android's functions; one look per process decides.
+//! not run, so that nothing is counted twice. Outside of Android, a process has malloc debugging if a library provides
+//! Android's functions. This is checked once per process.
 
 use memgate_ffi::malloc_debug::{Listed, Source};
 use memgate_wire::{Frame, LeakInfo};
@@ -22,7 +22,7 @@ impl Session {
         else {
             return;
         };
-        // The modules of these addresses.
+        // Writes the modules that contain these addresses.
         self.append_modules();
         let records_per_part = PART_BYTES.checked_div(record_bytes).unwrap_or(0).max(1);
         let whole = records_per_part.saturating_mul(record_bytes).max(1);

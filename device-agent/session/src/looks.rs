@@ -1,9 +1,10 @@
-//! Which boundaries wait for the harness.
+//! Decides which boundaries wait for the harness.
 //!
 //! Data flow: at a boundary that waits the harness looks at descriptors and threads ([`Looks::happened`]). As long as
-//! that look is valid, tests begin without another one, and also end if the harness allows it ([`Looks::stands`]):
-//! each boundary follows the one before, and the hooks saw no new handle. Ends without a look are counted. The
-//! harness looks again after a number of them, and before code outside a test runs.
+//! that look is valid ([`Looks::stands`]), tests begin without another look, and if the harness allows it they also end
+//! without one. A look is valid while each boundary directly follows the previous one, and the hooks saw no new handle.
+//! Ends without a look are counted. The harness looks again after a number of them, and before code outside a test
+//! runs.
 
 use memgate_ffi::process;
 
@@ -11,23 +12,23 @@ use memgate_ffi::process;
 /// which.
 const MOST_UNSEEN: u32 = 16;
 
-/// The last look, and what has happened since.
+/// The last look, and the events since then.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     last: Option<Look>,
-    /// Tests that have ended since.
+    /// Number of tests that have ended since then.
     unseen: u32,
 }
 
 #[derive(Debug)]
 struct Look {
     ns: u64,
-    /// The last boundary for which it is valid.
+    /// The last boundary for which the look is valid.
     through: u32,
 }
 
 impl Looks {
-    /// The harness looked at this boundary. `settled`: nothing from before can still go away by itself.
+    /// The harness looked at this boundary. `settled`: nothing that existed before can still disappear by itself.
     pub(crate) fn happened(&mut self, boundary: u32, settled: bool) {
         self.unseen = 0;
         self.last = settled.then(|| Look { ns: process::monotonic_ns(), through: boundary });
@@ -54,7 +55,7 @@ impl Looks {
         true
     }
 
-    /// The same for the end of a test. If so, the harness does not look at that end.
+    /// Like [`Looks::stands`], for the end of a test. If the look is valid, the harness does not look at that end.
     pub(crate) fn stands_for_end(&mut self, boundary: u32, lasts_ns: u64) -> bool {
         let stands = self.unseen.saturating_add(1) < MOST_UNSEEN && self.stands(boundary, lasts_ns);
         self.unseen = self.unseen.saturating_add(u32::from(stands));

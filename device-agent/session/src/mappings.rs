@@ -1,13 +1,14 @@
-//! What the program itself maps, not through its allocator: by which call, for as long as it is mapped.
+//! The memory that the program itself maps, not through its allocator: which call mapped it, for as long as it is
+//! mapped.
 //!
-//! Data flow: an exported function of the agent calls the C library's, then [`maps`], [`moved`] or [`breaks`] with
-//! the result; before something is unmapped, [`unmaps`] forgets it. At a boundary the session asks for the changes
-//! since the last one. Only calls through a dynamic symbol arrive here: what the C library and the loader map for
-//! themselves does not. Left out are the agent's own calls, those of the library that `malloc` comes from, and those
+//! Data flow: an exported function of the agent calls the C library's, then [`maps`], [`moved`] or [`breaks`] with the
+//! result; before something is unmapped, [`unmaps`] forgets it. At a boundary the session asks for the changes since
+//! the last one. Only calls through a dynamic symbol arrive here, so mappings that the C library and the loader make
+//! for themselves do not. Left out are calls of the agent, calls of the library that `malloc` comes from, and calls
 //! from within an allocation.
 //!
-//! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`: nothing here
-//! locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
+//! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`: so nothing here locks,
+//! allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,7 +75,7 @@ pub fn main_begins(caller: usize) {
     MAIN_CALLER.store(caller, Ordering::Relaxed);
 }
 
-/// In a forked child.
+/// Called in a forked child.
 pub(crate) fn after_fork() {
     TABLE.after_fork();
 }
@@ -91,7 +92,7 @@ fn is_on() -> bool {
     OWN.end.load(Ordering::Relaxed) != 0
 }
 
-/// Is this a thread of this process? If that is not known, the mappings are marked as lost.
+/// Is this a thread of this process? If this is unknown, the mappings are marked as lost.
 fn is_ours() -> bool {
     let ours = handles::is_ours();
     if ours.is_none() {
@@ -112,15 +113,15 @@ pub struct Mapping {
     pub address: usize,
     /// How large.
     pub bytes: usize,
-    /// What is mapped there.
+    /// The kind of memory.
     pub kind: MappedKind,
     /// Nothing can be stored there yet (`PROT_NONE`).
     pub is_reserved: bool,
-    /// Who chose the address.
+    /// Whether the kernel or the caller chose the address.
     pub placed: Placed,
 }
 
-/// Something was mapped by the caller whose registers these are.
+/// The caller with these registers has mapped memory.
 pub fn maps(new: Mapping, at: Registers) {
     let Some(span) = Span::of(new.address, new.bytes) else { return };
     if is_the_programs(at.pc) {
@@ -131,7 +132,7 @@ pub fn maps(new: Mapping, at: Registers) {
     }
 }
 
-/// A System V segment was attached. `shmat` gets no size, so the kernel is asked for it.
+/// A System V segment was attached. `shmat` gets no size, so it is read from the kernel.
 pub fn attaches(address: usize, segment: c_int, placed: Placed, at: Registers) {
     if !is_the_programs(at.pc) {
         return;
@@ -159,8 +160,8 @@ pub fn gives(segment: c_int, at: Registers) {
     }
 }
 
-/// The segment that is attached here is about to be detached. Called before the detach, as [`unmaps`] is. Was it
-/// noted?
+/// The segment that is attached here is about to be detached. Called before the detach, like [`unmaps`]. Returns
+/// whether the segment was noted.
 pub fn detaches(address: usize) -> bool {
     let page = Span::of(address, 1).filter(|_| address.is_multiple_of(Span::PAGE));
     let is_segment = |(_, owner): &(Span, Owner)| owner.kind() == MappedKind::Segment.number();
@@ -168,14 +169,14 @@ pub fn detaches(address: usize) -> bool {
     found.is_some_and(|(span, _)| is_ours() && TABLE.remove(span).is_some())
 }
 
-/// A range is about to be unmapped. Called before the unmapping: afterwards the range may be another thread's new
-/// mapping. Was any part of it noted?
+/// A range is about to be unmapped. Called before the unmapping, because afterwards the range may be another thread's
+/// new mapping. Returns whether any part of it was noted.
 pub fn unmaps(address: usize, bytes: usize) -> bool {
     // The kernel refuses an address that is not at a page boundary.
     address.is_multiple_of(Span::PAGE) && takes(address, bytes).is_some()
 }
 
-/// The range was not unmapped after all, but its owner is forgotten already.
+/// The range was not unmapped, although its owner is already forgotten.
 pub fn stays() {
     TABLE.lose();
 }
@@ -196,8 +197,8 @@ pub fn stays_where_it_was(address: usize, bytes: usize, owner: Owner) {
     }
 }
 
-/// A range that [`takes`] took is here now. If it `grew` by a call of the program itself, it gets the stack of this
-/// call.
+/// A range that [`takes`] took is at this address now. If it `grew` by a call of the program itself, it gets the stack
+/// of this call.
 pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registers) {
     let Some(span) = Span::of(address, bytes) else { return };
     let errno = Errno::save();
@@ -206,7 +207,7 @@ pub fn moved(address: usize, bytes: usize, owner: Owner, grew: bool, at: Registe
     errno.restore();
 }
 
-/// The shared mapping that begins at `old` is mapped here as well: it was moved, but the old one stays.
+/// The shared mapping that begins at `old` is now also mapped at this address: it was moved, but the old mapping stays.
 pub fn duplicated(old: usize, address: usize, bytes: usize, at: Registers) {
     let Some((page, span)) = Span::of(old, 1).zip(Span::of(address, bytes)) else { return };
     if is_the_programs(at.pc) {
@@ -217,7 +218,7 @@ pub fn duplicated(old: usize, address: usize, bytes: usize, at: Registers) {
     }
 }
 
-/// Something can be stored in a range from now on.
+/// The range becomes accessible, so that data can be stored in it.
 pub fn becomes_accessible(address: usize, bytes: usize) {
     let Some(span) = Span::of(address, bytes) else { return };
     if TABLE.has_reserved() && is_ours() {
@@ -263,14 +264,14 @@ fn add_segments(groups: &mut Groups) {
     segments::each(|stack, bytes| add(groups, (stack, MappedKind::Unremoved.number()), in_pages(bytes)));
 }
 
-/// What was last reported. No hash maps: the standard hasher asks the system for random bytes and keeps them in
-/// thread-local storage.
+/// The mappings that were last reported. No hash maps: the standard hasher asks the system for random bytes and keeps
+/// them in thread-local storage.
 #[derive(Default)]
 pub(crate) struct ReportedMappings {
     /// The table's count of changes; `None`: nothing was reported yet.
     changes: Option<u64>,
     groups: Groups,
-    /// Does this stack lead through the agent, and so through an allocation?
+    /// Whether a stack leads through the agent, and so through an allocation.
     is_inner: BTreeMap<u32, bool>,
 }
 
@@ -312,7 +313,7 @@ impl ReportedMappings {
         Changes { mapped, lost }
     }
 
-    /// The current mappings. If other threads map meanwhile, it looks again, a few times.
+    /// The current mappings. If other threads map meanwhile, it reads them again, a few times.
     fn settled(&mut self) -> Groups {
         const LOOKS: u32 = 20;
         let mut looks = 0_u32;
@@ -336,7 +337,7 @@ impl ReportedMappings {
             let main_caller = MAIN_CALLER.load(Ordering::Relaxed) as u64;
             let node = |id: u32| (id != 0).then(|| TRACKER.stack_node(id)).flatten();
             let outwards = core::iter::successors(node(stack), |inner| node(inner.parent));
-            // Neither the wrapper of `main` nor its callers are an allocation.
+            // The wrapper of `main` and its callers are not part of an allocation.
             outwards
                 .take_while(|inner| inner.pc != main_caller)
                 .filter(|inner| usize::try_from(inner.pc).is_ok_and(|pc| OWN.has(pc)))

@@ -1,4 +1,4 @@
-//! Whether this process's allocations are recorded, and what is known of them.
+//! Whether this process's allocations are recorded, and the data about them.
 #![expect(unsafe_code, reason = "lets the tracker publish into the pages of a carrier")]
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use memgate_tracker::Tracker;
 use memgate_wire::Counters;
 
-/// Plain jumps to the next allocator.
+/// The exported functions are plain jumps to the next allocator.
 pub const DORMANT: u32 = 0;
 /// Everything is recorded.
 pub const TRACKING: u32 = 1;
@@ -14,7 +14,7 @@ pub const TRACKING: u32 = 1;
 /// [`DORMANT`] or [`TRACKING`]; the trampolines look at it first.
 pub static MODE: AtomicU32 = AtomicU32::new(DORMANT);
 
-/// What is known of this process's allocations.
+/// The data about this process's allocations.
 pub static TRACKER: Tracker = Tracker::new();
 
 /// Is everything recorded?
@@ -27,14 +27,14 @@ pub fn start() {
     MODE.store(TRACKING, Ordering::SeqCst);
 }
 
-/// Ends recording: the functions are plain jumps again.
+/// Ends recording: the exported functions are plain jumps again.
 pub fn stop() {
     MODE.store(DORMANT, Ordering::SeqCst);
 }
 
 static GAVE_UP_SYSTEM_CALLS: AtomicBool = AtomicBool::new(false);
 
-/// May hooks make system calls? Not if the guest gave up those that they need.
+/// May hooks make system calls? They may not if the guest gave up the calls that they need.
 #[must_use]
 pub fn asks_the_kernel() -> bool {
     !GAVE_UP_SYSTEM_CALLS.load(Ordering::Relaxed)

@@ -1,8 +1,8 @@
-//! System V segments that this process has made and that nobody has removed. They outlive the process.
+//! The System V segments that this process has made and that were not removed. They outlive the process.
 //!
 //! Data flow: `shmget` returned a segment → [`given`] keeps its number and the stack of the call. At a boundary
-//! [`each`] asks the kernel which of them this process made and which are not removed: another process may have made
-//! or removed them.
+//! [`each`] asks the kernel which of them this process made and which still exist, because another process may have
+//! made or removed them.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ fn used() -> impl Iterator<Item = &'static AtomicU64> {
     GIVEN.iter().take(most())
 }
 
-/// This segment was given to the caller with this stack. False: there is no room to note it.
+/// This segment was given to the caller with this stack. Returns false if there is no room to note it.
 pub(crate) fn given(segment: c_int, stack: u32) -> bool {
     let number = u64::from(segment.cast_unsigned()).wrapping_add(1);
     if used().any(|cell| cell.load(Ordering::Relaxed) >> 32 == number) {
@@ -42,8 +42,8 @@ pub(crate) fn most() -> usize {
     USED.load(Ordering::Acquire)
 }
 
-/// Visits stack and bytes of segments that this process made and that nobody has removed (a segment that is marked for
-/// removal counts as removed), and forgets all others.
+/// Visits stack and bytes of segments that this process made and that were not removed (a segment that is marked for
+/// removal counts as removed). Forgets all others.
 pub(crate) fn each(mut visit: impl FnMut(u32, usize)) {
     for cell in used() {
         let word = cell.load(Ordering::Relaxed);
@@ -53,7 +53,7 @@ pub(crate) fn each(mut visit: impl FnMut(u32, usize)) {
             #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
             visit(word as u32, bytes);
         } else {
-            // If another thread was given one in between, its cell holds another word.
+            // If another thread was given a segment in between, its cell holds another word.
             _ = cell.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }

@@ -35,7 +35,7 @@ use crate::recording::{self, TRACKER, counters};
 use crate::setups::Around;
 use crate::stream::{Bypassing, Known, Offers, Session};
 
-/// Longest wait of a boundary for threads that were asked for and have not begun.
+/// Longest wait of a boundary for requested threads that have not begun.
 #[cfg(not(target_os = "android"))]
 const LONGEST_START: Duration = Duration::from_millis(200);
 
@@ -50,7 +50,7 @@ static HAS_TESTS: AtomicBool = AtomicBool::new(false);
 /// GoogleTest has begun an iteration, and not all tests of it have run.
 static IN_ITERATION: AtomicBool = AtomicBool::new(false);
 
-/// Begins work of the agent. `None`: this thread is doing such work already (a signal handler interrupted it, and the
+/// Begins work of the agent. `None`: this thread already does such work (a signal handler interrupted it, and the
 /// interrupted code may hold a lock), or this process is not the recorded one.
 pub(crate) fn begin() -> Option<Work> {
     (!Inside::now() && is_recorded()).then(Work::new)
@@ -61,7 +61,7 @@ pub(crate) fn is_recorded() -> bool {
     OWN.holds()
 }
 
-/// While it lives, this thread does the agent's own work: its allocations are not the guest's, and it is not
+/// While this value lives, this thread does the agent's own work: its allocations are not the guest's, and it is not
 /// cancelled in the middle.
 pub struct Work {
     _inside: Inside,
@@ -69,7 +69,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Begins.
+    /// Begins the work.
     #[must_use]
     pub fn new() -> Self {
         Self { _inside: Inside::enter(), _cancel: CancelHeld::new() }
@@ -89,7 +89,7 @@ pub fn register() -> bool {
     process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child)
 }
 
-/// Why there is no stream.
+/// Why a process has no stream.
 pub enum Silent {
     /// This process has one already, or is a child that shares its parent's memory.
     Taken,
@@ -108,7 +108,7 @@ pub fn early_bypass() -> Option<u64> {
 /// `cost_ns`: what the start took so far, read when the stream is open.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why it has no stream.
 pub fn open(
     options: Options,
     offers: Offers,
@@ -135,13 +135,13 @@ pub fn open_late(options: Options, blind: Option<String>) {
         return;
     }
     let offers = Offers { blind, java: true, ..Offers::default() };
-    // What it loaded past the agent does not matter: its native side is not recorded.
+    // Libraries that it loaded past the agent do not matter, because its native side is not recorded.
     if open(options, offers, None, || 0).is_ok() {
         process_starts();
     }
 }
 
-/// The process begins: what was open before belongs to no test.
+/// The process begins. Handles and mappings that exist already belong to no test.
 pub fn process_starts() {
     reach(BoundaryKind::ProcessStart, "", "", None);
 }
@@ -184,7 +184,7 @@ pub fn channel() -> Option<Meeting> {
     SESSION.lock().as_ref().map(|session| session.carrier.meeting())
 }
 
-/// A test that is not measured and gets no orders: the guest does not wait.
+/// A boundary of a test that is not measured. It gets no orders, so the guest does not wait.
 pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
     HAS_TESTS.store(true, Ordering::Relaxed);
@@ -203,8 +203,8 @@ pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<
 pub type Append<'a> = dyn FnMut(&mut Session) + 'a;
 
 /// A test or a window ended that another module measured: `frames` come before its boundary, with the time that they
-/// took. Returns the answer of the harness. If it orders to settle after a window that was measured, the window stays
-/// open: its second end comes without frames.
+/// took. Returns the answer of the harness. If the harness orders to settle after a measured window, the window stays
+/// open, and its second end comes without frames.
 pub fn window_ends(
     suite: &str,
     test: &str,
@@ -245,14 +245,14 @@ pub fn test_begins<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>) {
     reach(BoundaryKind::TestStart, suite.as_ref(), test.as_ref(), None);
 }
 
-/// A test ended; `outcome` overrides what was noted while it ran.
+/// A test ended. `outcome` overrides the outcome that was noted while it ran.
 pub fn test_ends<T: AsRef<str>>(names: impl FnOnce() -> Option<(T, T)>, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
     let Some((suite, test)) = names() else { return };
     reach(BoundaryKind::TestEnd, suite.as_ref(), test.as_ref(), outcome);
 }
 
-/// Something happened to the open test: the worst noted outcome counts.
+/// Notes an outcome for the open test. The worst noted outcome counts.
 pub fn note_outcome(outcome: Outcome) {
     let Some(_work) = begin() else { return };
     let mut session = SESSION.lock();
@@ -296,13 +296,14 @@ fn in_session(what: impl FnOnce(&mut Session)) {
     let Some(_work) = begin() else { return };
     look();
     if let Some(session) = SESSION.lock().as_mut() {
-        // The next test does not own the handles that they open.
+        // The next test does not own the handles that this code opens.
         session.looks.expire();
         what(session);
     }
 }
 
-/// The harness looks at the process, if tests have ended since its last look: the code that follows is no test.
+/// Lets the harness look at the process if tests have ended since its last look, because the code that follows is no
+/// test.
 fn look() {
     if SESSION.lock().as_ref().is_some_and(|session| session.looks.is_due()) {
         let (suite, name) = LOOK;
@@ -313,7 +314,7 @@ fn look() {
 /// The runner begins an iteration.
 pub fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
-    // It would repeat without a test forever: only the end of a test can stop it.
+    // The process would repeat forever without a test, because only the end of a test can stop it.
     let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
     let is_main = || SESSION.lock().as_ref().is_some_and(ours);
     if iteration > 0 && !HAS_TESTS.load(Ordering::Relaxed) && is_confirming() && is_main() {
@@ -351,7 +352,7 @@ pub fn tests_end() {
     reach(BoundaryKind::Mark, suite, name, None);
 }
 
-/// Waits, bounded, until other threads have stopped freeing and allocating.
+/// Waits, for a limited time, until other threads have stopped freeing and allocating.
 pub fn settle() {
     if let Some(_work) = begin() {
         wait_until_quiet();
@@ -370,7 +371,7 @@ pub fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
     let Some(_work) = begin() else { return };
     let asked = SESSION.lock().as_ref().is_some_and(Session::is_the_test);
-    // A virtual machine below such a program still reports its tests.
+    // A virtual machine that such a program starts still reports its tests.
     if asked && !HAS_TESTS.load(Ordering::Relaxed) && ENDED.swap(1, Ordering::Relaxed) == 0 {
         let (suite, name) = END_OF_MAIN;
         stack::with_room(|| reach(BoundaryKind::Mark, suite, name, None));
@@ -441,7 +442,7 @@ pub fn library_bypasses(path: impl FnOnce() -> String, own_name_space: bool) {
     }
     let Some(_inside) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
-        // An earlier one is reported first.
+        // An earlier library is reported first.
         session.tell_bypassing();
         session.bypassing = Some(Bypassing { loads, path: path(), own_name_space });
     }

@@ -2,9 +2,9 @@
 //! of the environments.
 //!
 //! Data flow: the listener reports where each part begins, and each part gets its own epochs → after the tear-down,
-//! blocks that were born in the set-up and in the tear-down and are still alive are reported
-//! ([`memgate_wire::setup`]). What a set-up keeps for its tests is freed by then. The screen gets only parts that
-//! left something. A confirming run gets only the part it asked for, in each iteration.
+//! blocks that were born in the set-up and in the tear-down and are still alive are reported ([`memgate_wire::setup`]).
+//! Blocks that a set-up keeps for its tests are freed by then. The screening pass gets only parts that left something.
+//! A confirming run gets only the requested part, in each iteration.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use memgate_wire::setup::{BEHIND_ALL, BEHIND_SUITE, ENVIRONMENT, OF_ALL, OF_SUIT
 use crate::recording::TRACKER;
 use crate::snapshot::{self, Born, Counts};
 
-/// What the code runs around.
+/// The tests around which the code runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Around {
     /// The tests of a suite.
@@ -33,17 +33,17 @@ pub(crate) struct SetUps {
 /// One set-up and its tear-down.
 #[derive(Debug, Default)]
 struct Parts {
-    /// Empty: no test has named it yet.
+    /// Empty until a test has named it.
     suite: String,
     /// Epochs in which the set-up began and ended, and the tear-down begins; 0: not yet.
     began: u32,
     ended: u32,
     down: u32,
-    /// Something that the set-up allocated was alive at its end.
+    /// Whether something that the set-up allocated was alive at its end.
     left: bool,
-    /// It failed or was skipped, so leftovers are expected.
+    /// Whether it failed or was skipped, so that leftovers are expected.
     failed: bool,
-    /// The stacks of what the set-up left before the epochs restarted.
+    /// The stacks of the blocks that the set-up left before the epochs restarted.
     kept: Option<Arc<Vec<u32>>>,
 }
 
@@ -66,7 +66,7 @@ impl SetUps {
         self.suite.iter_mut().chain(&mut self.environments)
     }
 
-    /// A test begins, in this new epoch: what came before it was the set-up of its suite.
+    /// A test begins, in this new epoch. The code before it was the set-up of its suite.
     pub(crate) fn test_begins(&mut self, suite: &str, epoch: u32) {
         for parts in self.all() {
             parts.set_up_ends(epoch);
@@ -76,7 +76,7 @@ impl SetUps {
         }
     }
 
-    /// A test has ended; if it was the last of its suite, the tear-down comes now.
+    /// A test has ended. If it was the last of its suite, the tear-down comes now.
     pub(crate) fn test_ended(&mut self, epoch: u32) {
         if let Some(parts) = &mut self.suite {
             parts.down = epoch;
@@ -90,8 +90,8 @@ impl SetUps {
         }
     }
 
-    /// The epochs are about to restart: from then on, what set-ups left is identified by its stacks. False: there is
-    /// no memory for that.
+    /// The epochs are about to restart. From then on, the blocks that set-ups left are identified by their stacks.
+    /// Returns false if there is no memory for that.
     pub(crate) fn remember(&mut self, count: impl Fn(&Born) -> Option<Counts>) -> bool {
         let mut enough = true;
         for parts in self.all().filter(|parts| parts.kept.is_none()) {
@@ -131,7 +131,7 @@ impl SetUps {
         (detail, wanted): (Detail, &str),
         count: impl Fn(&Born) -> Option<Counts>,
     ) -> Vec<SetUpReport> {
-        // Environments may last for all iterations, and are torn down after the last one.
+        // Environments may last for all iterations. They are then torn down after the last one.
         let is_over = |parts: &mut Parts| around == Around::Suite || parts.down != 0;
         let Some(parts) = self.of(around).take_if(is_over).filter(|parts| parts.down != 0) else {
             return Vec::new();

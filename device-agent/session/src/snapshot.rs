@@ -1,6 +1,6 @@
 //! Turns live allocations into snapshot records.
 //!
-//! Their number is not known in advance. A lack of memory for them must not end the guest.
+//! The number of records is not known in advance. A lack of memory for them must not end the guest.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -50,17 +50,17 @@ pub(crate) fn count(from: u32) -> Option<Counts> {
     count_those(&|visit| TRACKER.scan(from, visit), &|_| true)
 }
 
-/// Which live blocks a set-up or a tear-down left.
+/// The live blocks that a set-up or a tear-down left.
 #[derive(Debug, Clone)]
 pub(crate) enum Born {
-    /// Those born from the first epoch on, before the second.
+    /// Blocks born from the first epoch on, before the second.
     Between(u32, u32),
-    /// Those born before the epochs restarted, with one of these stacks, which are sorted.
+    /// Blocks born before the epochs restarted, with one of these stacks, which are sorted.
     Before(Arc<Vec<u32>>),
 }
 
-/// Counts these blocks, without those that the test framework made for itself meanwhile; their stacks identify these.
-/// `None`: no memory, or too many.
+/// Counts these blocks, without blocks that the test framework made for itself meanwhile, which are identified by their
+/// stacks. `None`: no memory, or too many.
 pub(crate) fn count_born(born: &Born, is_its_own: fn(u32) -> bool) -> Option<Counts> {
     let is_users = |entry: &Entry| !is_its_own(entry.stack);
     match born {

@@ -1,5 +1,5 @@
-//! The operating system's figures of this process, read by the process itself: on Android no other process may read
-//! them. Also used if asked for. The figures are the same that the harness reads elsewhere.
+//! The operating system's figures of this process, read by the process itself, because on Android no other process may
+//! read them. Elsewhere used only if requested. The figures are the same as those that the harness reads elsewhere.
 
 use std::fs;
 

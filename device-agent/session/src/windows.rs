@@ -8,7 +8,7 @@ use crate::snapshot;
 use crate::stream::{Session, Window};
 
 impl Session {
-    /// The open window that this thread means: its own one of that name, else the newest.
+    /// The open window that this thread means: its own one with that name, otherwise the newest.
     pub(crate) fn window(&self, suite: &str, test: &str) -> Option<usize> {
         let thread = memgate_tracker::sys::thread_pointer();
         let is_named = |w: &Window| w.suite == suite && w.test == test;
@@ -16,8 +16,9 @@ impl Session {
         own.or_else(|| self.windows.iter().rposition(is_named))
     }
 
-    /// A test ended: its window closes, and so do those of that name that the same thread began and never ended. The
-    /// same test in another thread stays open. True: it was the window of a set-up or tear-down that had ended before.
+    /// A test ended: its window closes. Windows of the same name that the same thread began and never ended also close.
+    /// The same test in another thread stays open. Returns true for the window of a set-up or tear-down that had ended
+    /// before.
     pub(crate) fn close_window(&mut self, suite: &str, test: &str) -> bool {
         let window = self.window(suite, test).and_then(|i| self.windows.get(i));
         let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
@@ -26,8 +27,8 @@ impl Session {
         is_setup
     }
 
-    /// If another run takes the stacks of what suspects leave, stacks are taken only outside tests: a stack shows
-    /// whether the framework made a block for itself.
+    /// If another run takes the stacks of suspects' survivors, this run takes stacks only outside tests, to see whether
+    /// the framework made a block for itself.
     pub(crate) fn take_stacks(&self) {
         if self.offers.stacks_later {
             TRACKER.take_stacks(self.windows.iter().all(|w| w.born.is_some()));
@@ -35,7 +36,7 @@ impl Session {
     }
 
     /// A new epoch begins. If the count restarts, an open window no longer belongs to an epoch: at its end all live
-    /// blocks count as its own, which can only send it to be confirmed.
+    /// blocks count as its own. The only effect is that its test may be confirmed without need.
     pub(crate) fn next_epoch(&mut self) -> u32 {
         if TRACKER.starts_again_next() {
             let is_its_own = self.offers.is_its_own;

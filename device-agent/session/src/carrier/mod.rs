@@ -1,4 +1,4 @@
-//! How encoded frames leave the process. Both carriers move the same bytes.
+//! The carriers, which take encoded frames out of the process. Both move the same bytes.
 
 mod socket;
 mod spool;
@@ -21,7 +21,8 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after them will be.
+    /// Hands over the bytes of whole frames. Returns false if they could not be recorded; no later frames are recorded
+    /// then.
     pub(crate) fn write(&mut self, frames: &[u8]) -> bool {
         match self {
             Self::Spool(spool) => spool.write(frames),
@@ -37,7 +38,7 @@ impl Carrier {
         }
     }
 
-    /// The stream is complete. A peer gets `limit` to read the rest of it.
+    /// The stream is complete. A peer gets `limit` to read the remaining bytes.
     pub(crate) fn close(&mut self, limit: Duration) {
         match self {
             Self::Spool(spool) => spool.close(),
@@ -62,7 +63,7 @@ impl Carrier {
     }
 }
 
-/// The place where a thread at a boundary meets the harness.
+/// Where a thread at a boundary meets the harness.
 pub enum Meeting {
     /// The control page.
     Spool(std::sync::Arc<Control>),
@@ -80,7 +81,7 @@ impl Meeting {
         };
     }
 
-    /// The last order for followed Java objects; 0: none yet. A socket brings none.
+    /// The last order for followed Java objects; 0: none yet. Always 0 on a socket.
     pub fn follow_order(&self) -> u32 {
         match self {
             Self::Spool(control) => {
@@ -91,7 +92,7 @@ impl Meeting {
         }
     }
 
-    /// The order was obeyed.
+    /// Reports that the order was obeyed.
     pub fn follow_obeyed(&self, order: u32) {
         if let Self::Spool(control) = self {
             let Ok(()) = control.store(offset::FOLLOWED, order);

@@ -1,5 +1,5 @@
-//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread of the agent.
-//! Only if asked for.
+//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread of the agent. It is
+//! used only if requested.
 //!
 //! Threads at a boundary append bytes to a queue and ring an eventfd; the agent's thread sends them as binary
 //! messages and receives `Order` frames. Access is limited: the upgrade request must carry the token (compared in
@@ -38,15 +38,16 @@ use tungstenite::{Message, WebSocket};
 use crate::platform::may_speak;
 use crate::recording;
 
-/// Recording stops when more than this is queued for a reader that does not read.
+/// Maximum number of queued bytes for a reader that does not read. Beyond it, recording stops.
 const MOST_QUEUED_BYTES: usize = 64 << 20;
 /// How often a peer gets the live counters.
 const COUNTERS_EVERY: Duration = Duration::from_millis(250);
-/// A peer that has not shown its token by then is disconnected, however much it sends: others wait after it.
+/// A peer that has not shown its token within this time is disconnected, however much it sends, because other peers
+/// wait.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait at the end of the process for a peer to read what is queued.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// Messages taken in a row before the queue is looked at again: a flood of orders must not hold up the frames.
+/// Maximum number of messages taken before the queue is checked again: a flood of orders must not delay the frames.
 const MESSAGES_AT_ONCE: u32 = 64;
 
 /// Handle of the guest's side.
@@ -59,7 +60,7 @@ struct Shared {
     boundary: AtomicU32,
     acknowledged: AtomicU32,
     orders: AtomicU32,
-    /// The list of classes, with the word before it.
+    /// The list of classes, preceded by its tag.
     classes: [AtomicU32; 1 + MOST_CLASSES],
     connected: AtomicU32,
     drained: AtomicU32,
@@ -68,7 +69,7 @@ struct Shared {
     thread: AtomicU32,
 }
 
-/// Longest wait until the thread reports its id, which it does first.
+/// Longest wait for the thread to report its id, which it does first.
 const START_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -99,22 +100,22 @@ impl Socket {
         });
         let (server, token) = (Arc::clone(&shared), token.to_owned());
         std::thread::Builder::new().name("memgate-agent".to_owned()).spawn(move || {
-            // Everything this thread does is the agent's own work.
+            // All work of this thread is the agent's own.
             let _inside = Inside::enter();
             store_and_wake(&server.thread, process::thread_id());
             server.run(&listener, &token);
         })?;
-        // After a spurious wake-up the id may be unknown: the thread is then listed among the guest's.
+        // After a spurious wake-up the id may still be unknown. The thread is then listed among the guest's threads.
         futex_wait(&shared.thread, 0, Some(START_LIMIT));
         Ok(Self(shared))
     }
 
-    /// The thread's id, so that the thread is not counted.
+    /// The thread's id, so that it is not counted as a thread of the guest.
     pub(crate) fn thread(&self) -> u32 {
         self.0.thread.load(Ordering::Acquire)
     }
 
-    /// Queues the bytes of whole frames. False: there is no room, and nothing more is accepted.
+    /// Queues the bytes of whole frames. Returns false if there is no room; nothing more is accepted then.
     pub fn write(&self, frames: &[u8]) -> bool {
         let mut queue = self.0.queue.lock();
         if queue.closed || queue.bytes.saturating_add(frames.len()) > MOST_QUEUED_BYTES {
@@ -134,7 +135,7 @@ impl Socket {
         true
     }
 
-    /// Waits, at most `limit`, until the queue has been sent: the process is about to end.
+    /// Waits, at most `limit`, until the queue has been sent, because the process is about to end.
     pub(crate) fn close(&self, limit: Duration) {
         self.0.queue.lock().closed = true;
         self.0.ring();
@@ -221,7 +222,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        // If the counter is full, the thread is awake anyway.
+        // If the counter is full, the thread is already being woken.
         let rung = (&self.bell).write(&1_u64.to_ne_bytes());
         drop(rung);
     }
@@ -270,7 +271,7 @@ impl Shared {
             };
             let Polled { heard, rung, writable } = polled;
             if !heard && !rung && !unread {
-                // Counters are the only frames that may be lost: a slow reader is told how many were.
+                // Counters are the only frames that may be dropped. The next counters frame says how many were.
                 if !writable {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 } else if self.send_counters(socket).is_err() {
@@ -290,8 +291,8 @@ impl Shared {
         }
     }
 
-    /// Takes the orders that have come; true: there may be more. The next poll would not report an order that
-    /// tungstenite has read ahead.
+    /// Takes the orders that have arrived. Returns whether there may be more: the next poll would not report an order
+    /// that tungstenite has read ahead.
     fn listen(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<bool> {
         socket.get_ref().set_nonblocking(true)?;
         let mut more = true;
@@ -424,7 +425,7 @@ impl Stream {
         }
     }
 
-    /// Sets the rest of the time until the deadline as the limit of the next call.
+    /// Makes the time left until the deadline the limit of the next call.
     fn hurry(&self) -> io::Result<()> {
         if self.until_ns == 0 {
             return Ok(());
@@ -482,7 +483,7 @@ impl Write for Stream {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(listener) = self {
-            // Otherwise a socket with a path leaves its file behind.
+            // Without this, a socket with a path would leave its file behind.
             if let Some(path) = listener.local_addr().ok().as_ref().and_then(SocketAddr::as_pathname) {
                 let removed = std::fs::remove_file(path);
                 drop(removed);

@@ -1,9 +1,9 @@
 //! The spool: a mapped file, see `memgate_wire::spool` for its layout and the handshake.
 //!
-//! Windows of growing size follow each other as frames need them; only the control page stays mapped all the time.
-//! The file is opened once, at start. Later windows are made from the present one without a descriptor, because the
-//! guest's threads would see that the descriptor's number is taken. A frame may lie across two windows. `committed`
-//! moves only after whole frames, so an unfinished frame is not seen.
+//! The file is mapped in windows of growing size, one after the other; only the control page stays mapped all the time.
+//! The file is opened once, at the start. A later window is made from the previous one without a descriptor, because
+//! the guest's threads would notice a used descriptor number. A frame may lie across two windows. `committed` moves
+//! only after whole frames, so readers never see an unfinished frame.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,7 +17,7 @@ use memgate_wire::handshake::{Waiting, Words};
 use memgate_wire::spool::{CONTROL_BYTES, MAGIC, offset, state};
 
 const FIRST_WINDOW: usize = 64 << 10;
-/// A forked child writes little, and there may be thousands.
+/// First window of a forked child, which writes little. There may be thousands of such children.
 const FIRST_WINDOW_OF_CHILD: usize = 8 << 10;
 const LARGEST_WINDOW: usize = 16 << 20;
 /// Blocks of a later window are allocated in steps, because allocating makes its pages resident.
@@ -32,7 +32,7 @@ pub(crate) struct Spool {
     control: Arc<Control>,
     window: SharedMap,
     window_start: u64,
-    /// Bytes of the window that have blocks: writing to them cannot fault.
+    /// Bytes of the window that have blocks, so that writing to them cannot fault.
     ready: usize,
     committed: u64,
     full: bool,
@@ -128,7 +128,7 @@ impl Spool {
         }
         let step = STEP.min(self.window.len().saturating_sub(self.ready));
         if self.window.populate(self.ready, step).is_err() {
-            // An old kernel, or no room: allocating shows which.
+            // The kernel is old, or there is no room. Allocating shows which.
             BriefFile::open(&self.path)?.allocate(at, step as u64)?;
         }
         self.ready = self.ready.saturating_add(step);

@@ -1,9 +1,9 @@
 //! Android: the system attaches an agent without options, so the agent looks for them.
 //!
-//! Data flow: the text of the entry is the options, or names a file or a data folder → else the environment
-//! (`wrap.sh`) → else the file `memgate.options` ([`places`]) → then single options from system properties
-//! `debug.memgate.*`. adb's shell may set them and every app may read them, so they count only if
-//! `debug.memgate.package` names this app.
+//! Data flow: the text of the entry is the options, or names a file or a data folder → else the environment (`wrap.sh`)
+//! → else the file `memgate.options` ([`places`]) → then single options from system properties `debug.memgate.*`. adb's
+//! shell may set these properties and every app may read them, so they count only if `debug.memgate.package` names this
+//! app.
 
 use std::ffi::CString;
 
@@ -48,14 +48,14 @@ fn package() -> String {
 /// The options of a process that was started with the agent. Properties are for users without a file, so they are
 /// read last.
 pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
-    // An agent that is loaded later is reported by the entry that follows.
+    // If the agent is loaded later, the entry point that follows reports it.
     if !is_preloaded() || !has_room() || !memgate_tracker::has_thread_words() {
         return None;
     }
     process::variable(c"MEMGATE_AGENT_OPTIONS").or_else(from_files).or(Some(String::new()))
 }
 
-/// The options that an entry's text leads to. `None`: no options were given.
+/// The options to which an entry's text leads. `None`: no options were given.
 pub fn options_of(text: &str) -> Option<Options> {
     let given = if places::is_options(text) { Some(text.to_owned()) } else { from_path(text) };
     let found = given.or_else(|| process::variable(c"MEMGATE_AGENT_OPTIONS")).or_else(from_files);
@@ -79,12 +79,12 @@ fn from_files() -> Option<String> {
     files.iter().find_map(|file| std::fs::read_to_string(file).ok())
 }
 
-/// Adds what the text did not contain: the app's name, and the options from properties.
+/// Adds data that the text did not contain: the app's name, and the options from properties.
 pub fn complete(options: &mut Options) {
     if options.package.is_empty() {
         options.package = package();
     }
-    // The runtime's own program becomes an app: Java comes later, and the agent is attached to it then.
+    // The runtime's own program becomes an app. Java starts later, and the agent is then attached to it.
     options.java |=
         std::fs::read_link("/proc/self/exe").is_ok_and(|exe| exe.to_string_lossy().contains("/app_process"));
     if options.targets.is_empty() {
@@ -104,7 +104,7 @@ pub fn complete(options: &mut Options) {
     }
 }
 
-/// `wrap.sh` set its variables for the whole app.
+/// Changes nothing, because `wrap.sh` set its variables for the whole app.
 pub const fn leave_environment(_: Option<&str>) -> Vec<String> {
     Vec::new()
 }

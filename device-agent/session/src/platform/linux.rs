@@ -36,12 +36,12 @@ pub fn options_of(file: &str) -> Option<Options> {
     Some(parse(text.trim_end())).filter(|options| options.java)
 }
 
-/// The options are complete already.
+/// Changes nothing, because the options are already complete.
 pub const fn complete(_: &mut Options) {}
 
 /// A virtual machine is loading the agent: its tests, and processes they start, get the environment as it would be
 /// without the agent. No Java code runs yet. The option with this text is removed too, if no child process is to be
-/// measured. Returns what they still see, and why.
+/// measured. Returns the variables that they still see, and why.
 #[must_use]
 pub fn leave_environment(option: Option<&str>) -> Vec<String> {
     let own = process::path_of(leave_environment as fn(Option<&str>) -> Vec<String> as usize);
@@ -64,8 +64,8 @@ pub fn leave_environment(option: Option<&str>) -> Vec<String> {
     seen
 }
 
-/// The options of a variable without ours, which is quoted if it has blanks. `None`: ours is not among them, or they
-/// are not text.
+/// The options of a variable without ours, which is quoted if it has blanks. `None` if ours is not among them, or the
+/// value is not text.
 fn without_option(options: &str, ours: &str) -> Option<String> {
     let (before, after) = options.rsplit_once(ours).filter(|_| !options.contains('\u{fffd}'))?;
     let unquoted = before.strip_suffix('"').zip(after.strip_prefix('"'));
@@ -74,7 +74,7 @@ fn without_option(options: &str, ours: &str) -> Option<String> {
     Some(others.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
-/// Sets all that can be set; returns why the others could not be.
+/// Sets all variables that can be set; returns why the others could not be set.
 fn set_each<E: Display>(
     variables: &[(&CStr, Option<&CStr>)],
     set: impl Fn(&CStr, Option<&CStr>) -> Result<(), E>,

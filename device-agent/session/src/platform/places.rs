@@ -1,4 +1,5 @@
-//! Where an app's agent looks for its options: paths and names, derived from what the process knows of itself. Pure.
+//! Computes where an app's agent looks for its options: paths and names, derived from what the process knows about
+//! itself. Pure functions.
 
 /// Name of the file with the options, in an app's `code_cache`.
 const FILE: &str = "memgate.options";
@@ -53,9 +54,9 @@ mod tests {
     fn the_app_is_found_on_the_command_line() {
         for (command_line, package) in [
             ("com.example.app\0", "com.example.app"),
-            // A process that the app named itself; the name is padded if it replaced a longer one.
+            // The app itself named this process. The name is padded if it replaced a longer one.
             ("com.example.app:remote\0\0\0\0", "com.example.app"),
-            // Started by `wrap.sh`, before it has its name.
+            // `wrap.sh` started this process, which has no name yet.
             (
                 "/system/bin/app_process64\0/system/bin\0--application\0--nice-name=com.example.app\0com.android.internal.os.WrapperInit\0",
                 "com.example.app",
@@ -76,7 +77,7 @@ mod tests {
             let files = option_files(&library, "com.example.app", 1_010_123);
             assert_eq!(files, [data[0].clone(), data[0].clone(), data[1].clone()], "{library}");
         }
-        // A library of the package lies elsewhere; without a name there is no data folder.
+        // A library of the package is in another folder. Without a name there is no data folder.
         let library = "/data/app/~~x==/com.example.app-y==/lib/arm64/libmemgate_agent.so";
         assert_eq!(option_files(library, "com.example.app", 1_010_123), data);
         assert!(option_files("libmemgate_agent.so", "", 0).is_empty());

@@ -9,13 +9,13 @@ use memgate_wire::native_holders::{NativeCopy, TableLayout, ThreadLocalModule};
 use super::SESSION;
 use crate::recording::TRACKER;
 
-/// A copy of the process ends after this time if nobody ends it: a harness that reads it does so earlier.
+/// A copy of the process ends by itself after this time. A harness that reads the copy ends it earlier.
 const COPY_LASTS: Duration = Duration::from_secs(60);
 
 /// Makes a copy of the process, for the harness to read, and reports it.
 pub(super) fn copy_process() {
     let table = TRACKER.table_layout();
-    // A reader of a copy needs the stacks of all blocks.
+    // The reader of a copy needs the stacks of all blocks.
     let copied = if table.is_some() { copy::make(COPY_LASTS) } else { copy::Copied::refused() };
     let layout = table.unwrap_or_default();
     let narrow = |bits: u32| u8::try_from(bits).unwrap_or(0);

@@ -19,14 +19,15 @@ use crate::stream::{Offers, Session};
 use crate::{handles, leak_info};
 
 /// Room that the agent's heap must have in a forked child. Without it nothing is recorded, and the harness reports
-/// that: a failed allocation of the agent would end the guest.
+/// this. A failed allocation of the agent would end the guest.
 const CHILD_ROOM: usize = 128 << 10;
 
 /// The signals of the forking thread, blocked as long as it holds the locks.
 static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 
-/// A fork in a signal handler that interrupted the agent's own work cannot take its locks: its child stays silent.
-/// Signals are held back meanwhile: a handler of the guest that ends the process would wait for these locks forever.
+/// A fork in a signal handler that interrupted the agent's own work cannot take the agent's locks, so its child stays
+/// silent. Signals are held back while the locks are held, because a handler of the guest that ends the process would
+/// wait for these locks forever.
 pub(super) extern "C" fn before_fork() {
     if !Inside::now() {
         let held = SignalsHeld::new();
@@ -47,7 +48,7 @@ pub(super) extern "C" fn after_fork_in_parent() {
 }
 
 /// The child keeps its copy of the table and gets its own stream; the parent's pages are not touched. The loader must
-/// not be asked here: another thread of the parent may have held its lock.
+/// not be called here, because another thread of the parent may have held its lock.
 pub(super) extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
     handles::after_fork();

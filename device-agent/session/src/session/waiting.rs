@@ -44,7 +44,7 @@ impl Waiting {
         if passes {
             return None;
         }
-        // It is not announced either: a harness that looks later would see changes since then.
+        // The boundary is not announced either, because a harness that looks later would see later changes.
         if session.silences >= MOST_SILENCES && !is_repeating(&session.options) {
             return None;
         }
@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// Is this a confirming run without a harness that answers or watches? It would repeat its test forever.
+/// Is this a confirming run without a harness that answers or watches? Such a run would repeat its test forever.
 pub(super) fn is_abandoned() -> bool {
     SESSION.lock().as_ref().is_some_and(|session| {
         is_repeating(&session.options) && (session.silences == 0 || session.silences >= MOST_SILENCES)
@@ -90,11 +90,11 @@ pub fn is_repeating(options: &Options) -> bool {
     options.detail == Detail::Growth && options.harness
 }
 
-/// Waits, bounded, until other threads have stopped freeing and allocating.
+/// Waits, for a limited time, until other threads have stopped freeing and allocating.
 pub(super) fn wait_until_quiet() {
     let (mut last, mut quiet) = (TRACKER.totals(), 0_u32);
     for _ in 0..SETTLE_STEPS {
-        // No event shows that a background thread is done; only its unchanged counters do.
+        // No event shows that a background thread is done. Only unchanged counters show it.
         process::pause(Duration::from_millis(1));
         let now = TRACKER.totals();
         quiet = if now == last { quiet.saturating_add(1) } else { 0 };
