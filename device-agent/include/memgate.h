@@ -53,7 +53,7 @@ static inline void MemgateMark(const char *name) {
   if (memgate_mark) memgate_mark(name);
 }
 
-/* Waits, at most 50 ms, until other threads have stopped allocating and freeing. */
+/* Waits at most 50 ms until other threads have stopped allocating and freeing. */
 static inline void MemgateSettle(void) {
   if (memgate_settle) memgate_settle();
 }
