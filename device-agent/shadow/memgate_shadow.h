@@ -18,12 +18,12 @@ extern "C" {
 /* Deeper stacks are cut. */
 enum { MEMGATE_SHADOW_FRAMES = 1024 };
 
-/* Writes at most `most` return addresses, innermost first, and returns their number. The first one is in the caller
- * of this function. 0: nothing is known about this thread. */
+/* Writes at most `most` return addresses, innermost first, and returns their number. The first one is in the caller of
+ * this function. Returns 0 if nothing is known about this thread. */
 int get_tls_backtrace(void **frames, int most);
 
-/* The same. *is_cut is 1 if frames are missing at the root, because they could not be proven or did not fit. If it
- * is 0, only frames of code that was compiled without the hooks are missing. */
+/* Like get_tls_backtrace. *is_cut is 1 if frames are missing at the root, because they could not be proven or did not
+ * fit. If it is 0, only frames of code that was compiled without the hooks are missing. */
 int memgate_shadow_backtrace(void **frames, int most, int *is_cut);
 
 #ifdef __cplusplus
