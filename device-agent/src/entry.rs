@@ -51,7 +51,7 @@ pub(crate) fn bind() {
     handles::bind();
 }
 
-/// Allocates with one function and frees with its counterpart: does the tracker see it?
+/// Allocates and frees a block with these functions: does the tracker see it?
 fn is_seen(allocate: usize, free: usize) -> bool {
     if allocate == 0 || free == 0 {
         return false;
@@ -69,8 +69,8 @@ fn is_seen(allocate: usize, free: usize) -> bool {
     passed
 }
 
-/// The reason why this process's allocations do not come through here, if they do not. Recording must be on, because
-/// this allocates.
+/// The reason why this process's allocations do not pass through the agent, if they do not. Recording must be on,
+/// because this function allocates.
 pub(crate) fn blind() -> Option<String> {
     let first = process::symbol(c"malloc");
     // Not compared with our own `malloc` by name, because here, too, that name means the first `malloc`.
@@ -95,7 +95,7 @@ pub(crate) fn blind() -> Option<String> {
     })
 }
 
-/// Does this library certainly pass through `malloc`? Then the guest's heap stays untouched.
+/// Is this a library that certainly passes through `malloc`? If so, the guest's heap stays untouched.
 fn is_stock_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     ["libstdc++.so", "libc++.so", "libc++abi.so"].iter().any(|stock| name.starts_with(stock))

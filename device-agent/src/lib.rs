@@ -17,8 +17,7 @@
 //!
 //! # Behaviour in the guest's process
 //! No thread and no open descriptor in a process that did not ask for a socket; no write except at start, boundaries
-//! and end; all memory from own mappings. If anything goes wrong, the guest continues and the stream reports what was
-//! lost.
+//! and end; all memory from own mappings. If anything goes wrong, the guest continues, and the stream reports the loss.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing)]
 #![cfg(all(

@@ -115,12 +115,12 @@ pub(crate) fn start() {
     session::process_starts();
 }
 
-/// Properties of this process, found before the session begins.
+/// Facts about this process, found before the session begins.
 struct Found {
     /// The time-stamp counter may be read.
     counts: bool,
     find_object: Option<FindObject>,
-    /// If a crosscheck is requested: stacks can be compared with those of libgcc's unwinder.
+    /// Whether stacks can be compared with those of libgcc's unwinder, if a crosscheck is requested.
     crosschecks: bool,
     /// The reason why native allocations are not seen.
     blind: Option<String>,
@@ -210,7 +210,7 @@ fn find_places(java: bool) {
         find_thread_id(at, process::thread_id_by_futex());
     }
     entry::find_table_place();
-    // A virtual machine uses the same calls all the time for its own mappings.
+    // A virtual machine uses the same calls all the time for mappings of its own.
     if !java {
         session::mappings::starts(start as fn() as usize, next::allocator());
     }
@@ -226,7 +226,7 @@ fn note_java_tests() {
     }
 }
 
-/// Records that the process should be recorded and is not. It has no stream that could tell the harness.
+/// Records that the process should be recorded and is not. It has no stream that could report this to the harness.
 fn note_silent() {
     #[cfg(not(target_os = "android"))]
     starts::note_itself(flag::SILENT, &session::executable(), None);
@@ -250,8 +250,8 @@ fn thread_starts() {
     }
 }
 
-/// Destructor of the thread key: the first round only asks for a second one, because other
-/// destructors may still allocate.
+/// Destructor of the thread key: the first round only requests a second one, because other destructors may still
+/// allocate.
 extern "C" fn thread_ends(round: *mut c_void) {
     let round = round.addr();
     match thread_key() {

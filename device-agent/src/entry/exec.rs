@@ -1,4 +1,4 @@
-//! Interposed functions that start programs, so that the harness learns of programs without the agent: see
+//! Interposed functions that start programs, so that the harness knows of programs without the agent: see
 //! `native::starts`. Each records the program and calls the C library's own function. On Linux only.
 
 use core::ffi::{CStr, c_char, c_int};

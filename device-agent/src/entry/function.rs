@@ -24,8 +24,8 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Looks up the function when the agent is loaded. A later `dlsym` may wait for a thread that loads a library,
-    /// which may wait for us. A missing function may come with a library, and is looked up at its first call.
+    /// Looks up the function when the agent is loaded. A later `dlsym` may wait for a thread that loads a library, and
+    /// that thread may wait for us. A missing function may come with a library, and is looked up at its first call.
     pub(super) fn bind_early(&self) {
         let found = find(self.name);
         if !found.is_null() {
@@ -43,8 +43,8 @@ impl Function {
     }
 }
 
-/// The C library's function of this name; null: there is none. Since 1.2.4, `dlsym` of musl finds no name that contains
-/// 64: such a name means the same function as the name without it.
+/// The C library's function of this name; null if there is none. Since 1.2.4, `dlsym` of musl finds no name that
+/// contains 64: such a name means the same function as the name without it.
 fn find(name: &CStr) -> Pointer {
     let found = process::next_symbol(name);
     let instead = || without_64(name, &mut [0; LONGEST]).map_or(0, process::next_symbol);

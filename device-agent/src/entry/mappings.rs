@@ -222,7 +222,7 @@ extern "C" fn breaks(before: usize, by: &isize, pc: usize, sp: usize, fp: usize)
     mappings::breaks(before, before.wrapping_add_signed(*by), Registers { pc, sp, fp });
 }
 
-/// The program break.
+/// The current program break.
 extern "C" fn now() -> usize {
     let next = sbrk::FUNCTION.next.load(Ordering::Relaxed);
     // SAFETY: the C library's own function, or its replacement.

@@ -13,7 +13,7 @@ type StartMain =
 static GUEST_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static START_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The C library's entry function. `main` is wrapped, because the guest's constructors have run only then.
+/// The C library's entry function. `main` is wrapped, because only at `main` have the guest's constructors run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_start_main(
     main: Main,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn __libc_start_main(
     unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
 }
 
-/// Adds the address from which it was called.
+/// Passes the address from which it was called to `measured_main`, as an additional argument.
 #[unsafe(naked)]
 unsafe extern "C" fn wrapped_main(
     count: c_int,

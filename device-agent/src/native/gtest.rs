@@ -39,7 +39,7 @@ const NAMES: [&str; 27] = [
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_9TestSuiteE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter14OnTestSuiteEndERKNS_9TestSuiteE",
     // Functions in which GoogleTest makes an object for itself, once, while it sets up a suite. Compilers may inline
-    // the last one into the others, also into their parts.
+    // the last function into the others, or into parts of them.
     "_ZN7testing9TestSuite3RunEv",
     "_ZN7testing9TestSuite3RunEv.part.0",
     "_ZN7testing8TestCase3RunEv",
@@ -53,7 +53,7 @@ const NAMES: [&str; 27] = [
     "_ZN7testing8UnitTest17AddTestPartResultENS_14TestPartResult4TypeEPKciRKSsS6_",
 ];
 const CALLBACKS: core::ops::Range<usize> = 4..OWN.start;
-/// This number of callbacks, the first ones, are about tests: without them nothing is known.
+/// Number of callbacks about tests, which come first. Without them nothing is known.
 const TESTS: usize = 4;
 /// The functions in which GoogleTest makes its own object.
 const OWN: core::ops::Range<usize> = 18..RESULT;
@@ -64,7 +64,7 @@ const OLD_STRINGS: usize = 26;
 /// One of these two exists in versions in which tests can be skipped.
 const OF_TEST_SUITE: [usize; 2] = [13, 14];
 /// For a library, the lengths of its functions are not known, nor whether a part of a function lies before it.
-/// Addresses this near also belong to GoogleTest.
+/// Addresses this near to a function also belong to GoogleTest.
 const NEAR: usize = 1280;
 /// `operator new` is some fifty bytes long.
 const NEW_BYTES: usize = 96;
@@ -82,7 +82,7 @@ struct Found {
 }
 
 impl Found {
-    /// Address ranges of the functions in which GoogleTest makes its own object.
+    /// Address ranges of the functions in which GoogleTest makes an object for itself.
     fn own_places(&self) -> [(usize, usize); OWN.end - OWN.start] {
         let mut places = [(0, 0); OWN.end - OWN.start];
         let found = self.address.iter().zip(self.bytes).skip(OWN.start);

@@ -1,9 +1,9 @@
-//! Records the programs that this process starts, in the list that the harness prepared (`memgate_wire::starts`). So
-//! the harness learns of test programs without the agent.
+//! Records the programs that this process starts, in the list that the harness prepared (`memgate_wire::starts`). This
+//! shows the harness test programs without the agent.
 //!
 //! Data flow: `entry::exec` interposes the C library's functions that start programs → [`begin`] → the mapped list. All
-//! of it may run in the child of a `vfork` and in a signal handler: no heap, no lock, no descriptor; it checks two
-//! files.
+//! this code may run in the child of a `vfork` and in a signal handler, so it uses no heap, no lock and no descriptor.
+//! It checks two files.
 #![expect(clippy::arithmetic_side_effects, reason = "places in a mapping of fixed size, which checks each")]
 
 use core::ffi::{CStr, c_char};
@@ -170,9 +170,9 @@ impl List {
         flags
     }
 
-    /// The changed environment in which the program runs as it would without the agent. `None`: no change is needed,
-    /// or there is no memory. The loader prints a line for a library that it cannot read. AddressSanitizer ends a
-    /// program if the agent is loaded before it, unless that check is disabled.
+    /// The changed environment in which the program runs as it would without the agent. `None`: no change is needed, or
+    /// there is no memory. A change is needed because the loader prints a line for a library that it cannot read, and
+    /// because AddressSanitizer ends a program if the agent is loaded before it, unless that check is disabled.
     fn changed(&self, flags: u8, environment: Strings<'_>, room: &mut Room) -> Option<*const *const c_char> {
         if flags & flag::UNREADABLE != 0 {
             let value = environment.value(PRELOAD)?;
@@ -307,7 +307,7 @@ impl<'a> Body<'a> {
         self.push(b"\0");
     }
 
-    /// Adds as many arguments as fit: the first ones identify the program that is started next.
+    /// Adds as many arguments as fit. The first ones identify the program that is started next.
     fn push_arguments<'b>(&mut self, arguments: impl Iterator<Item = &'b CStr>) {
         let mut left = MOST_ARGUMENT_BYTES.min(self.bytes.len().saturating_sub(self.length));
         for argument in arguments.take(MOST_ARGUMENTS).map(CStr::to_bytes) {
