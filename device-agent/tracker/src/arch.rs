@@ -22,7 +22,7 @@ pub trait Arch: Sized {
     const FP: u64;
     /// DWARF number of the stack pointer.
     const SP: u64;
-    /// DWARF number of the return address.
+    /// Where the return address is at the first instruction of a function.
     const RA: u64;
     /// Where the return address is at a function's first instruction.
     const CALLED: Return;

@@ -31,10 +31,11 @@ pub struct StackLayout {
 pub(crate) struct Bounds {
     /// End of the range that is known to be mapped.
     end: usize,
-    /// The end is the end of the stack: nothing may be read beyond it. If false, the walk may ask for the next page.
+    /// Whether the end is the end of the stack, beyond which nothing may be read. If not, the walk may check the next
+    /// page.
     known: bool,
-    /// A signal interrupted this stack. The interrupted frame may have left words in the red zone below its stack
-    /// pointer.
+    /// Whether a signal interrupted this stack. The interrupted frame may have left words in the red zone below its
+    /// stack pointer.
     pub(crate) interrupted: bool,
     /// Stack pointer and link register of the function that a signal interrupted. The function may not have saved its
     /// return address. 0: none, or already used.
@@ -69,7 +70,7 @@ impl Bounds {
         }
     }
 
-    /// Do the words from `sp` to `cfa` lie in the part that is known to be mapped?
+    /// Are the words from `sp` to `cfa` in the part that is known to be mapped?
     #[inline(always)]
     pub(crate) fn hold(&self, sp: usize, cfa: usize) -> bool {
         sp < cfa && cfa <= self.end && cfa & 7 == 0

@@ -63,13 +63,13 @@ struct Walked {
     pc: usize,
     fp: usize,
     shape: Shape,
-    /// CFA; 0: the frame has no caller.
+    /// CFA; 0 if the frame has no caller.
     cfa: usize,
     /// Position of the return address below the CFA.
     ra: ReturnBelow,
-    /// Address of the saved fp; 0: unchanged.
+    /// Address of the saved fp; 0 if fp is unchanged.
     fp_at: usize,
-    /// Address the CFA was read from; 0: it was computed.
+    /// Address from which the CFA was read; 0 if it was computed.
     cfa_at: usize,
     uses_fp: bool,
 }
@@ -92,7 +92,7 @@ pub struct Scratch {
 struct Found {
     fresh: usize,
     reused: usize,
-    /// The walk crossed a frame whose slots are not remembered (signal handler, PLT).
+    /// Whether the walk crossed a frame whose slots are not remembered (signal handler, PLT).
     forget: bool,
 }
 

@@ -3,8 +3,8 @@
 //! A thread's first events are all timed: they read unwind rules for the first time, and touch new memory. Later, one
 //! of 256 allocations and one of 256 frees makes an event soon after it a sample. Which event that is, is random, so
 //! that samples do not fall into step with the guest. Allocations and frees are estimated separately, because one costs
-//! many times the other and a guest may do all of one before all of the other. An event that is not a sample pays
-//! nothing for this: the mark is in the word that every event reads anyway to see whether its thread is already in
+//! many times the other and a guest may do all of one before all of the other. An event that is not a sample has no
+//! cost for this: the mark is in the word that every event reads anyway, to see whether its thread is already in
 //! another event ([`crate::thread`]).
 //!
 //! Half the time of reading the clock is subtracted. The other half stands for entering and leaving the hook, which
@@ -143,8 +143,8 @@ impl Reckoning {
 
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Stops reading the counter, because the guest is about to disable it. One thread that disables it is enough, because
-/// the threads that it starts inherit that.
+/// Stops reading the counter, because the guest is about to disable it. One thread is enough, because the threads that
+/// it starts inherit the setting.
 pub fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
 }

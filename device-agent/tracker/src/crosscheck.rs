@@ -1,7 +1,7 @@
 //! A verification tool (feature `crosscheck`), in no shipped library: it compares stacks with those of the system
 //! unwinder.
 //!
-//! Of every `every` captures one is chosen at random. After that capture, the same thread calls `_Unwind_Backtrace` of
+//! One of every `every` captures is chosen at random. After that capture, the same thread calls `_Unwind_Backtrace` of
 //! libgcc with signals blocked, on a stack of this module (small guest stacks have no room for it). It walks the stored
 //! nodes in parallel, from the hook's caller outwards. It counts what agrees, what is cut and why, and what is wrong.
 //! The first wrong stacks are written to the file, with both sides. [`finish`] writes the figures to `PID.crosscheck`
@@ -70,8 +70,8 @@ static STACKS_TAKEN: AtomicU32 = AtomicU32::new(0);
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static FOLDER: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
 
-/// Loads libgcc's unwinder and starts. Called before the first event. `every` 1 compares each capture. False: there is
-/// no unwinder.
+/// Loads libgcc's unwinder and starts. Called before the first event. `every` 1 compares each capture. Returns false if
+/// there is no unwinder.
 #[must_use]
 pub fn start(every: u64, folder: &str, find_object: Option<FindObject>) -> bool {
     // SAFETY: a terminated name; the library stays loaded.
@@ -241,11 +241,11 @@ struct Along<'a> {
     next: u32,
     /// Number of frames that agree.
     same: u64,
-    /// The walk has met the hook's caller.
+    /// Whether the walk has met the hook's caller.
     met: bool,
-    /// The system reports another address, or a different end where our stack is whole.
+    /// Whether the system reports another address, or a different end where our stack is whole.
     differs: bool,
-    /// The system's stack continues where ours is cut.
+    /// Whether the system's stack continues where ours is cut.
     further: bool,
     last_pc: usize,
 }
@@ -374,7 +374,7 @@ fn left(known: &Context, mut id: u32) -> u64 {
     frames
 }
 
-/// Marks a stack id as seen. True: it is new.
+/// Marks a stack id as seen. Returns whether it is new.
 fn see(id: u32) -> bool {
     let at = SEEN.load(Ordering::Relaxed) + (id as usize / 32) * 4;
     // SAFETY: ids have 26 bits, and the mapping has a bit for each.

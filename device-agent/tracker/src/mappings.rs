@@ -2,10 +2,10 @@
 //!
 //! Each slot is two words: a span of pages and an owner. A thread that maps or unmaps a range owns it, but two threads
 //! may own two parts of one mapping. A thread that changes a slot first marks its span, then puts the remaining parts
-//! into other slots, then removes the mark. So a thread that looks for another part finds the mark, or the part, or
-//! sees that something has changed since it began to look; then it looks again. Nothing here allocates, and nothing
-//! waits without a limit: a signal handler may run between any two steps. If the handler needs the very mapping whose
-//! change it has interrupted, something is lost, and that is reported.
+//! into other slots, then removes the mark. So a thread that looks for another part finds the mark, or finds the part,
+//! or sees that something has changed since it began, and then looks again. Nothing here allocates, and nothing waits
+//! without a limit: a signal handler may run between any two steps. If the handler needs the very mapping whose change
+//! it has interrupted, the mapping is lost, and this is reported.
 //!
 //! A slot is found by the first page of its span, in a window of neighbours. If a range is not exactly one span (a part
 //! is unmapped, or several mappings at once), all slots in use are scanned, using a bitmap. Tables of growing size are
@@ -35,7 +35,7 @@ const LOOKS: u32 = 1000;
 /// The same limit when something is already lost: without yielding to other threads.
 const SHORT_LOOKS: u32 = 64;
 /// Maximum number of looks that are repeated only because something else has changed meanwhile. If threads map all the
-/// time, something always has; but the searched part cannot have moved each time.
+/// time, there is always a change, but the searched part cannot have moved each time.
 const RESCANS: u32 = 8;
 
 /// Pages `first..end`.
@@ -249,7 +249,8 @@ impl Mappings {
         self.cut_those(range, Owner::is_reserved, |owner| Some(owner.accessible()));
     }
 
-    /// For the slots that `fit`, passes their part in this range to the owner that `becomes` returns, or removes it.
+    /// For each slot that fits (`fit`): gives its part in this range to the owner that `becomes` returns, or removes
+    /// the part.
     #[inline(never)]
     fn cut_those(
         &self,
@@ -336,7 +337,8 @@ impl Mappings {
         *rescans <= RESCANS && self.ended.load(Ordering::Acquire) != ended
     }
 
-    /// Waits before the next look. False: it took so long that another thread must be stuck in the middle of a change.
+    /// Waits before the next look. Returns false if it took so long that another thread must be stuck in the middle of
+    /// a change.
     #[cold]
     #[inline(never)]
     fn looks_again(&self, looks: &mut u32) -> bool {
@@ -356,8 +358,8 @@ impl Mappings {
         self.reserved.load(Ordering::Relaxed) > 0
     }
 
-    /// Visits the accessible parts of all mappings. False: something changed meanwhile, so parts may have been missed
-    /// or visited twice.
+    /// Visits the accessible parts of all mappings. Returns false if something changed meanwhile, so that parts may
+    /// have been missed or visited twice.
     pub fn each(&self, mut visit: impl FnMut(Span, Owner)) -> bool {
         let begun = self.begun.load(Ordering::Acquire);
         let mut is_whole = self.ended.load(Ordering::Acquire) == begun;
@@ -511,7 +513,7 @@ impl Table<'_> {
         Owner::from_word(self.owner_word(at)?.load(Ordering::Acquire))
     }
 
-    /// Fills a free slot. False: the slot is in use.
+    /// Fills a free slot. Returns false if the slot is in use.
     fn fill(&self, at: usize, span: Span, owner: Owner) -> bool {
         let words = self.span_word(at).zip(self.owner_word(at)).zip(self.used.get(at / BLOCK));
         let Some(((span_word, owner_word), used)) = words else { return false };
@@ -529,7 +531,7 @@ impl Table<'_> {
             .is_some_and(|word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
-    /// Only for the thread that has marked the slot.
+    /// Called only by the thread that has marked the slot.
     fn set(&self, at: usize, span: Span, owner: Owner) {
         if let Some((span_word, owner_word)) = self.span_word(at).zip(self.owner_word(at)) {
             owner_word.store(owner.0, Ordering::Release);
@@ -537,7 +539,7 @@ impl Table<'_> {
         }
     }
 
-    /// Only for the thread that has marked the slot.
+    /// Called only by the thread that has marked the slot.
     fn empty(&self, at: usize) {
         if let Some(((span_word, owner_word), used)) =
             self.span_word(at).zip(self.owner_word(at)).zip(self.used.get(at / BLOCK))

@@ -1,10 +1,10 @@
 //! The quick path for usual events, an allocation or a free. The only call is the one that takes a stack.
 //!
 //! The quick path records nothing for an unusual event. The event then takes the full path, by
-//! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual are events at a thread's beginning
-//! and end, events inside other events, events that publish counters, samples, large blocks, addresses that fit into no
-//! word, memory that is not mapped yet, blocks whose free was not seen, and, while stacks are off, the free of a block
-//! that has a stack.
+//! [`Tracker::record_unusual_alloc`] and [`Tracker::record_unusual_free`]. Unusual events are those at a thread's
+//! beginning and end, events inside other events, events that publish counters, samples, large blocks, addresses that
+//! fit into no word, memory that is not mapped yet, blocks whose free was not seen, and, while stacks are off, the free
+//! of a block that has a stack.
 #![cfg_attr(
     not(test),
     expect(
@@ -23,7 +23,7 @@ use crate::thread::{Inside, ThreadState};
 use crate::tracker::{LARGE, PUBLISH_MASK, Removed, StopReason, Tracker};
 
 impl Tracker {
-    /// Records an allocation of `size` bytes while stacks are off. False: it did nothing.
+    /// Records an allocation of `size` bytes while stacks are off. Returns false if it did nothing.
     #[inline(always)]
     pub fn record_alloc_quickly(&self, address: usize, size: u64) -> bool {
         let stack = self.no_stack.load(Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Tracker {
         })
     }
 
-    /// Records an allocation and the stack of the caller with these registers. False: it did nothing.
+    /// Records an allocation and the stack of the caller with these registers. Returns false if it did nothing.
     #[inline(always)]
     pub fn record_alloc_with_stack_quickly(&self, address: usize, size: u64, at: Registers) -> bool {
         let now = self.epoch.load(Ordering::Relaxed);
@@ -64,8 +64,8 @@ impl Tracker {
         })
     }
 
-    /// Runs `note` in an event, and counts the allocation if `note` recorded it (`Some(true)`). False: nothing was
-    /// done, or `note` left the event to the full path (`None`).
+    /// Runs `note` in an event, and counts the allocation if `note` recorded it (`Some(true)`). Returns false if
+    /// nothing was done, or if `note` left the event to the full path (`None`).
     #[inline(always)]
     fn note_quickly(&self, size: u64, epoch: u32, note: impl FnOnce(&ThreadState) -> Option<bool>) -> bool {
         let Some(state) = self.threads.at_rest().filter(|_| !Inside::now()) else { return false };
@@ -82,7 +82,7 @@ impl Tracker {
         noted.is_some()
     }
 
-    /// Takes a stack. An event of this thread has begun.
+    /// Takes a stack. Called after an event of this thread has begun.
     #[inline(always)]
     fn stack_at(&self, at: Registers, state: &ThreadState) -> u32 {
         // SAFETY: an event of this thread has begun, which keeps every other user of it out; other threads never
@@ -96,7 +96,7 @@ impl Tracker {
         stack
     }
 
-    /// Like [`Tracker::record_free`]. `None`: it did nothing.
+    /// Like [`Tracker::record_free`]. Returns `None` if it did nothing.
     #[inline(always)]
     pub fn record_free_quickly(&self, address: usize) -> Removed {
         if self.interval().is_some() {
@@ -132,7 +132,7 @@ impl Tracker {
         Some(entry)
     }
 
-    /// Starts timing the coming event, if that event is to be timed. [`Timing::end`] stops it.
+    /// Starts timing the next event, if that event is to be timed. [`Timing::end`] stops it.
     #[inline(always)]
     pub fn begin_timing(&self) -> Option<Timing<'_>> {
         let state = self.threads.at_timed_event()?;

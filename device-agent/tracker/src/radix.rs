@@ -160,7 +160,7 @@ impl<S: Slot> Radix<S> {
         before
     }
 
-    /// Is the word filled? Unwritten memory is not touched, because most granules are empty where this is asked.
+    /// Is the word filled? Unwritten memory is not touched, because most granules are empty when this is called.
     #[inline(always)]
     pub(crate) fn holds(&self, granule: usize) -> bool {
         self.leaf(granule).is_some_and(|leaf| leaf.holds(granule))

@@ -25,7 +25,7 @@ pub(crate) struct Countdown {
 }
 
 impl Countdown {
-    /// Counts `size` bytes. True: none of them is chosen.
+    /// Counts `size` bytes. Returns true if none of them is chosen.
     #[inline(always)]
     pub(crate) fn passes(&self, size: u64) -> bool {
         let left = self.left.load(Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Countdown {
     }
 
     /// Counts `size` bytes like [`Countdown::passes`], but seeds the generator first if needed, and draws the next
-    /// chosen byte when this one is reached. True: one of the bytes is chosen.
+    /// chosen byte when this one is reached. Returns true if one of the bytes is chosen.
     pub(crate) fn chooses(&self, size: u64, interval: u64) -> bool {
         if self.random.load(Ordering::Relaxed) == 0 {
             let place = core::ptr::from_ref(self) as u64;

@@ -1,10 +1,11 @@
 //! Earlier walks of a thread, each from an address and a stack pointer to a frame of the remembered stack.
 //!
-//! A program allocates in few places, but in turn. Each place leaves the remembered stack by some frames of its own,
-//! which a walk follows rule by rule. A shortcut keeps the words that such a walk read. If the same words are in the
-//! same slots, a fresh walk from the same registers finds the same frames and arrives at the same frame of the
-//! remembered stack. If that frame still has the same hash, and its own slots are unchanged, the whole stack is the one
-//! whose id the shortcut has. So a shortcut is as exact as a walk, and the remembered stack does not change.
+//! A program allocates in few places, but alternates between them. At each place, the stack differs from the remembered
+//! stack by some frames, which a walk follows rule by rule. A shortcut keeps the words that such a walk read. If the
+//! same words are in the same slots, a fresh walk from the same registers finds the same frames and arrives at the same
+//! frame of the remembered stack. If that frame still has the same hash, and its own slots are unchanged, the whole
+//! stack is the one whose id the shortcut has. So a shortcut is as exact as a walk, and the remembered stack does not
+//! change.
 //!
 //! The slots are compared from the innermost outward, and only while they agree: memory is read only where a fresh walk
 //! would read it.

@@ -158,8 +158,8 @@ impl Table {
             .or_else(|| self.spill.remove(address))
     }
 
-    /// Is the pointer in the table? Unwritten memory is not touched, because most pointers are in no table where this
-    /// is asked.
+    /// Is the pointer in the table? Unwritten memory is not touched, because most pointers are in no table when this is
+    /// called.
     #[inline(always)]
     pub fn holds(&self, address: usize) -> bool {
         let in_words = |granule| self.wide.holds(granule) || self.holds_narrow(granule);

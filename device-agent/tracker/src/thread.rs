@@ -246,7 +246,7 @@ impl Inside {
         Self(())
     }
 
-    /// Runs `work` as if this thread were the guest's own.
+    /// Runs `work` as if this thread belonged to the guest.
     pub fn suspended<R>(work: impl FnOnce() -> R) -> R {
         let depth = words::inside();
         words::set_inside(0);

@@ -230,8 +230,8 @@ impl Tracker {
         known.unwrap_or_else(|| self.remove_uncounted(address))
     }
 
-    /// Records a kept block that has an owner again, without an allocation. False: nothing is recorded, because the
-    /// block was recorded already, or only samples are.
+    /// Records a kept block that has an owner again, without an allocation. Returns false if nothing is recorded,
+    /// because the block was already recorded, or because only samples are recorded.
     pub fn note_kept(&self, address: usize, size: u64, stack: u32) -> bool {
         let stopped = self.stopped.load(Ordering::Relaxed) != 0;
         if Inside::now() || stopped || self.interval().is_some() || self.table.holds(address) {
@@ -289,7 +289,7 @@ impl Tracker {
         });
         match self.insert(address, entry) {
             Ok(None) => {}
-            // It has been recorded again meanwhile: it counts once.
+            // The block was recorded again meanwhile, so it counts once.
             Ok(Some(again)) => {
                 self.threads.with(self.first(), |state, _| self.count_free(state, address, again));
             }
@@ -413,7 +413,7 @@ impl Tracker {
     }
 
     /// Sets the location of a pointer to four words (allocations, frees, allocated bytes, freed bytes). Every thread
-    /// adds to them now and then. The pointer may be null.
+    /// adds to them from time to time. The pointer may be null.
     ///
     /// # Safety
     /// The location must stay valid. The words it points at must stay mapped and writable until another pointer is
@@ -433,7 +433,7 @@ impl Tracker {
         self.threads.thread_ends();
     }
 
-    /// In a forked child. Called before anything else.
+    /// Called in a forked child, before anything else.
     pub fn after_fork(&self) {
         self.threads.after_fork();
         self.captures.store.after_fork();

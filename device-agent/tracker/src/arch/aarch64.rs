@@ -91,7 +91,7 @@ impl Arch for Aarch64 {
     }
 }
 
-/// The return address lies where the rule says.
+/// Position of the return address, as the rule states it.
 #[derive(Debug, Clone, Copy)]
 pub struct Told(u32);
 

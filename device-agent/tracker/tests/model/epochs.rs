@@ -1,4 +1,4 @@
-//! Epochs: when a boundary gets the answer «nothing is alive», that is right for everything recorded before it.
+//! Epochs: if a boundary gets the answer «nothing is alive», this is correct for everything recorded before it.
 
 use std::sync::Arc;
 
