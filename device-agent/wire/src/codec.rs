@@ -1,4 +1,4 @@
-//! Bytes to frames and back.
+//! Converts frames to bytes and back.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -32,7 +32,7 @@ const fn body_version(frame: &Frame) -> u8 {
     }
 }
 
-/// What [`decode`] found at the start of its input.
+/// The result of [`decode`].
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once, never stored")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
@@ -136,7 +136,7 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     Ok(Decoded::Frame { frame, t_ns, bytes: HEADER_BYTES.saturating_add(body.len()) })
 }
 
-/// Reads an order, the only frame that an agent accepts; `None`: it is no order, or damaged.
+/// Reads an order, the only frame that an agent accepts; Returns `None` if it is no order, or is damaged.
 #[must_use]
 pub fn decode_order(input: &[u8]) -> Option<Order> {
     match open(input, 0) {
@@ -217,7 +217,7 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
     }
 }
 
-/// The whole body must be used: bytes left over mean a different layout.
+/// The body must be used completely: remaining bytes mean a different layout.
 fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(body) {
         Ok((value, [])) => Some(value),
@@ -225,7 +225,7 @@ fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     }
 }
 
-/// Version 1 names no classes.
+/// Reads an order. Version 1 has no classes.
 fn order(version: u8, body: &[u8]) -> Option<Order> {
     let (boundary, bits, classes) = if version == 1 {
         let (boundary, bits) = all(body)?;
@@ -238,7 +238,7 @@ fn order(version: u8, body: &[u8]) -> Option<Order> {
 }
 
 fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
-    /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 after it, it is one.
+    /// Version 1 lacks the last number of version 2, `recording_ns`. With a 0 appended, it is a body of version 2.
     fn with_cost<T: DeserializeOwned>(version: u8, body: &[u8]) -> Option<T> {
         if version == 1 { all(&[body, &[0]].concat()) } else { all(body) }
     }
@@ -520,7 +520,7 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             match decode(&bad, 1234) {
                 Err(e) => assert_eq!(e.offset, 1234),
-                // A changed length may ask for more bytes than there are: that is not yet an error.
+                // A changed length may ask for more bytes than there are, which is not yet an error.
                 Ok(Decoded::Incomplete { .. }) => assert!(bit < 32, "bit {bit}"),
                 Ok(other) => panic!("bit {bit}: {other:?}"),
             }

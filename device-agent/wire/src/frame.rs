@@ -29,7 +29,7 @@ pub enum Frame {
     Event(Event),
     /// A line for a human reader.
     Log(Log),
-    /// The agent could not do what it was asked to.
+    /// The agent could not fulfil a request.
     Error(ErrorFrame),
     /// Last frame of a complete stream.
     Goodbye(Goodbye),
@@ -42,13 +42,13 @@ pub enum Frame {
     LeakInfo(LeakInfo),
     /// Where descriptors were opened and threads started.
     Handles(Handles),
-    /// What the program itself has mapped.
+    /// Memory that the program itself has mapped.
     Mappings(Mappings),
     /// A sleeping copy of the process was made and can be read.
     NativeCopy(NativeCopy),
-    /// Who holds native blocks: written by the harness, next to the agent's stream.
+    /// The holders of native blocks: written by the harness, next to the agent's stream.
     NativeHolders(NativeHolders),
-    /// Tests of which nothing is left.
+    /// Tests whose leftovers were all freed.
     Freed(Freed),
     /// Where the stream comes from, if it is a Java virtual machine.
     JvmInfo(JvmInfo),
@@ -62,7 +62,7 @@ pub enum Frame {
     JavaStacks(JavaStacks),
     /// Where surviving objects were allocated.
     JavaSites(JavaSites),
-    /// Who holds the objects that grew.
+    /// The holders of the objects that grew.
     Holders(Holders),
     /// An `OutOfMemoryError`.
     JavaExhausted(JavaExhausted),
@@ -130,7 +130,7 @@ pub enum FrameType {
     JavaObjects = 40,
 }
 
-/// What runs the tested code.
+/// The runtime of the tested code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Runtime {
     /// Native code only.
@@ -152,7 +152,7 @@ pub enum ProcessRole {
     ForkChild,
 }
 
-/// Who is writing, in which process.
+/// The writer of the stream, and its process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`crate::WIRE_VERSION`] of the writer.
@@ -167,7 +167,7 @@ pub struct Hello {
     pub abi: String,
     /// 4 or 8.
     pub pointer_bytes: u8,
-    /// What runs the tested code.
+    /// The runtime of the tested code.
     pub runtime: Runtime,
     /// Exec or fork.
     pub role: ProcessRole,
@@ -179,7 +179,7 @@ pub struct Hello {
     pub working_directory: String,
     /// Unix time minus monotonic time, so that `t_ns` can be shown as a date.
     pub realtime_offset_ns: i64,
-    /// What the agent offers here ([`crate::capability`]).
+    /// Capabilities that the agent offers here ([`crate::capability`]).
     pub capabilities: Vec<String>,
     /// Why allocations cannot be seen, if they cannot (own allocator, …). The verdict is then an error.
     pub blind: Option<String>,
@@ -226,7 +226,7 @@ impl Counters {
     }
 }
 
-/// What begins or ends.
+/// The event at a boundary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoundaryKind {
     /// Tracking is on, `main` is about to run. Suite and test are empty.
@@ -275,7 +275,7 @@ pub struct AgentCost {
 pub struct Boundary {
     /// Number of this boundary in its stream, from 1.
     pub sequence: u32,
-    /// What begins or ends.
+    /// The event at this boundary.
     pub kind: BoundaryKind,
     /// Name of the suite (GoogleTest: suite name), empty if there is none.
     pub suite: String,
@@ -299,13 +299,13 @@ pub struct Boundary {
     pub cost: AgentCost,
 }
 
-/// Which allocations a snapshot holds.
+/// The allocations that a snapshot contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotScope {
     /// Born in the window that ends here and still alive.
     Survivors,
     /// Every (stack, size) whose live count differs from the previous `Changes` snapshot of this stream, with its
-    /// count now (0: none left). The first one contains everything alive.
+    /// current count (0: none left). The first one contains everything alive.
     Changes,
     /// Everything alive.
     All,
@@ -327,7 +327,7 @@ pub struct SnapshotRecord {
 pub struct NativeSnapshot {
     /// The [`Boundary::sequence`] it belongs to.
     pub boundary: u32,
-    /// Which allocations.
+    /// The allocations that it contains.
     pub scope: SnapshotScope,
     /// Number of this part, from 0.
     pub part: u32,
@@ -336,8 +336,8 @@ pub struct NativeSnapshot {
 }
 
 /// Part of a buffer of Android's `get_malloc_leak_info`, as libc returned it: records of two words (size and zygote
-/// bit, count) and `backtrace_size` addresses, in the writer's byte order and width. Nothing in it is added up, and
-/// records of one allocation site may repeat. It is written only if memgate's own tracker does not run.
+/// bit, count) and `backtrace_size` addresses, in the writer's byte order and width. Records of one allocation site may
+/// repeat, because nothing is added up. It is written only if memgate's own tracker does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakInfo {
     /// The [`Boundary::sequence`] it belongs to.
@@ -348,7 +348,7 @@ pub struct LeakInfo {
     pub overall_bytes: u64,
     /// Bytes of a record.
     pub record_bytes: u64,
-    /// Bytes of all listed allocations, as libc says.
+    /// Bytes of all listed allocations, as libc reports them.
     pub total_bytes: u64,
     /// Addresses of a record.
     pub backtrace_size: u64,
@@ -365,8 +365,8 @@ pub struct Handle {
     pub stack: u32,
 }
 
-/// Where descriptors were opened and threads started: only what changed since the last such frame. A descriptor that
-/// is never listed was opened outside the agent's view.
+/// Where descriptors were opened and threads started: only changes since the last such frame. A descriptor that is
+/// never listed was opened outside the agent's view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handles {
     /// The [`Boundary::sequence`] of the boundary that follows.
@@ -408,7 +408,7 @@ impl MappedKind {
         }
     }
 
-    /// `None`: a kind that a newer agent uses.
+    /// The kind with this number; `None`: a newer agent uses it.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -436,23 +436,23 @@ pub struct Mapped {
     pub bytes: u64,
 }
 
-/// What the program itself has mapped, by stack and kind: only what changed since the last such frame. The first frame
-/// says that mappings are noted, and may be empty.
+/// Memory that the program itself has mapped, by stack and kind: only changes since the last such frame. The first
+/// frame shows that mappings are noted, and may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mappings {
     /// The [`Boundary::sequence`] of the boundary that follows.
     pub boundary: u32,
-    /// Something could not be noted: from here on the mappings are not known.
+    /// Something could not be noted: from here on the mappings are unknown.
     pub lost: bool,
-    /// What changed.
+    /// The changes.
     pub mapped: Vec<Mapped>,
 }
 
-/// Nothing is left of what these tests left: it was freed before all tests had run. Written before the environments
-/// are torn down, if each test runs once.
+/// Tests whose leftovers were all freed before the last test had run. Written before the environments are torn down, if
+/// each test runs once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freed {
-    /// The [`Boundary::sequence`] of the end of each.
+    /// The [`Boundary::sequence`] of the end of each test.
     pub boundaries: Vec<u32>,
 }
 
@@ -525,7 +525,7 @@ pub enum LogLevel {
 /// A line for a human reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
-    /// How much it matters.
+    /// Its importance.
     pub level: LogLevel,
     /// The text.
     pub text: String,
@@ -550,7 +550,7 @@ pub enum ErrorCode {
     Unlisted,
 }
 
-/// The agent could not do what it was asked to.
+/// The agent could not fulfil a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorFrame {
     /// Which kind.
@@ -631,7 +631,7 @@ pub struct OsSample {
 /// From the harness to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// The boundary this answers.
+    /// The boundary that it answers.
     pub boundary: u32,
     /// The answer.
     pub reply: Reply,

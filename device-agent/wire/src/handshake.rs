@@ -1,14 +1,14 @@
-//! The handshake at a boundary, both halves: what the words of the control page mean to their readers and writers.
+//! The handshake at a boundary, both halves: the meaning of the control page's words for their readers and writers.
 //!
 //! Data flow: a thread of the guest announces a boundary ([`announce`]) and waits, with a limit, for its answer
-//! ([`meet`]). The harness waits for the boundary's word to change; it attaches ([`attach`]), answers
-//! ([`acknowledge`]) and detaches ([`detach`]). Words, futexes and the clock are the caller's: a mapped page in the
-//! agent, reads and writes of a file in the harness, a model checker in the proofs.
+//! ([`meet`]). The harness waits for the boundary's word to change; it attaches ([`attach`]), answers ([`acknowledge`])
+//! and detaches ([`detach`]). The caller provides words, futexes and the clock: a mapped page in the agent, reads and
+//! writes of a file in the harness, a model checker in the proofs.
 //!
 //! - Boundaries are announced in the order of their numbers (the agent holds its session's lock).
-//! - Threads may wait for different boundaries at once. An answer to a later boundary ends the wait
-//!   for an earlier one, which the harness then never saw; orders carry the number of their
-//!   boundary, so that no other thread takes them.
+//! - Threads may wait for different boundaries at once. An answer to a later boundary also ends the wait for an earlier
+//!   one, which the harness then never sees. Orders carry the number of their boundary, so that no other thread takes
+//!   them.
 //! - No thread waits longer than its limit, whatever happens to the other side.
 
 use core::time::Duration;
@@ -21,7 +21,7 @@ const ORDER_BITS: u32 = 8;
 
 /// The guest's side: words, and time.
 pub trait Waiting: Words {
-    /// Sleeps while the word holds `seen`, at most for `limit`; may also return without a reason.
+    /// Sleeps while the word holds `seen`, at most for `limit`; may also return earlier without a reason.
     fn wait(&self, offset: usize, seen: u32, limit: Duration);
     /// Time on a clock that never goes back.
     fn now(&self) -> Duration;
@@ -59,7 +59,8 @@ pub fn meet<W: Waiting>(
     limit: Duration,
     expected: bool,
 ) -> Result<Answer, W::Error> {
-    // A harness that detaches first clears its word, then looks for a boundary: one of the two sides sees the other.
+    // A harness that detaches first clears its word, then looks for a boundary. So one of the two sides always sees the
+    // other.
     words.barrier();
     if !expected && words.load(offset::HARNESS)? == 0 {
         return Ok(Answer::Nobody);
@@ -100,10 +101,10 @@ pub fn attach<W: Words>(words: &W) -> Result<(), W::Error> {
     words.wake(offset::HARNESS)
 }
 
-/// The harness detaches: waiting threads go on, and no thread waits any more.
+/// The harness detaches: waiting threads go on, and later ones do not wait.
 ///
 /// # Errors
-/// The page is gone, and with it every thread that could wait.
+/// The page is gone, and so is every thread that could wait.
 pub fn detach<W: Words>(words: &W) -> Result<(), W::Error> {
     words.store(offset::HARNESS, 0)?;
     words.barrier();
@@ -116,7 +117,7 @@ const fn has_reached(seen: u32, sequence: u32) -> bool {
     seen.wrapping_sub(sequence) < 1 << 31
 }
 
-/// What the answer means for a thread that waits for this boundary.
+/// The reply for a thread that waits for this boundary.
 fn reply_for<W: Words>(words: &W, sequence: u32) -> Result<Reply, W::Error> {
     let mut reply = Reply::of(bits_for(sequence, words.load(offset::ORDERS)?));
     if reply.has(order::EXPLAIN) {

@@ -7,8 +7,8 @@
 //! Total         13456        2345678
 //! ```
 //!
-//! Lines of another form are skipped: headings differ between releases. A histogram that was cut off has no total.
-//! The agent reads it in the guest; without an agent the harness does.
+//! Lines of another form are skipped, because headings differ between releases. A histogram that was cut off has no
+//! total. The agent reads these answers in the guest; without an agent, the harness reads them.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 /// Main class of memgate's own launcher.
 pub const LAUNCHER: &str = "io.memgate.launcher.Main";
 
-/// Main classes and jars of test workers, and what else their command must contain.
+/// Main classes and jars of test workers, and the text that their command must also contain.
 const WORKERS: [(&str, &str); 6] = [
     ("org.apache.maven.surefire.booter.ForkedBooter", ""),
     // Surefire's booter jar, whose manifest names the class above.
@@ -43,7 +43,7 @@ pub fn runs_tests(main: &str, command: &str) -> bool {
 #[must_use]
 pub fn worker<'a>(executable: &str, words: &'a [String]) -> Option<&'a str> {
     let is_java = executable.rsplit('/').next() == Some("java");
-    // Not joined: a guest's class path may be long.
+    // The words are not joined, because a guest's class path may be long.
     let is_worker = |word: &&str| words.iter().any(|argument| runs_tests(word, argument));
     words.iter().map(String::as_str).filter(|_| is_java).find(is_worker)
 }
@@ -69,7 +69,7 @@ pub fn class_histogram(text: &str) -> Option<Vec<ClassInstances>> {
     Some(text.lines().filter_map(class).collect())
 }
 
-/// The name is the rest of the line: Kotlin's names have blanks (`TileTest$keeps a tile$1`).
+/// The name is the remaining line, because names in Kotlin may have blanks (`TileTest$keeps a tile$1`).
 fn class(line: &str) -> Option<ClassInstances> {
     let (number, rest) = line.split_once(':')?;
     number.trim_start().parse::<u32>().ok()?;

@@ -17,7 +17,7 @@ pub const RECORDS_PER_PART: usize = 16_384;
 /// Maximum number of names in a frame.
 pub const NAMES_PER_FRAME: usize = 2048;
 
-/// The virtual machine and what it was started with. Once per stream, after the hello.
+/// The virtual machine, and how it was started. Once per stream, after the hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JvmInfo {
     /// `java.vm.name` and `java.vm.version`.
@@ -38,7 +38,7 @@ pub struct JvmInfo {
     pub module_path: Vec<String>,
     /// System properties that were set on the command line or by the build.
     pub properties: Vec<(String, String)>,
-    /// What reported the tests: `junit-platform`, `junit4`, `launcher`; empty until it is known.
+    /// The component that reported the tests: `junit-platform`, `junit4`, `launcher`; empty until it is known.
     pub listener: String,
 }
 
@@ -58,13 +58,13 @@ pub struct Classes {
     pub classes: Vec<ClassName>,
 }
 
-/// Which classes a histogram holds.
+/// The classes that a histogram contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HistogramScope {
     /// Every class with a live instance.
     All,
-    /// Every class whose figures differ from the previous histogram of this stream, with its
-    /// figures now (0 instances: none left).
+    /// Every class whose figures differ from the previous histogram of this stream, with its current figures (0
+    /// instances: none left).
     Changes,
 }
 
@@ -86,7 +86,7 @@ pub struct HeapHistogram {
     pub boundary: u32,
     /// Number of this part, from 0.
     pub part: u32,
-    /// Which classes.
+    /// The classes that it contains.
     pub scope: HistogramScope,
     /// The records; a class does not repeat within one histogram.
     pub records: Vec<ClassCount>,
@@ -166,7 +166,7 @@ pub struct JavaSite {
     pub class: u32,
     /// Samples that are alive.
     pub samples: u64,
-    /// Bytes they stand for (each sample for the mean interval, or its own size if that is larger).
+    /// Bytes that they represent (each sample represents the mean interval, or its own size if that is larger).
     pub bytes: u64,
 }
 
@@ -258,8 +258,8 @@ pub struct HolderLink {
     pub kind: HolderKind,
     /// Class that owns the reference, or the name of the thread.
     pub owner: String,
-    /// Name of the field, after the class that declares it if that is another one (`com.example.Base.held`); `[x]`
-    /// for an array, method of a stack frame.
+    /// Name of the field, preceded by the class that declares it, if that is another one (`com.example.Base.held`);
+    /// `[x]` for an array, method of a stack frame.
     pub name: String,
     /// Class of the object it refers to.
     pub class: String,
@@ -274,10 +274,10 @@ pub struct HolderPath {
     pub links: Vec<HolderLink>,
 }
 
-/// [`Holders::cut`] if the search was complete and found no root.
+/// Value of [`Holders::cut`] if the search was complete and found no root.
 pub const UNHELD: &str = "no root holds them: they wait for a collection";
 
-/// Who holds the instances of a class that grew.
+/// The holders of the instances of a class that grew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holders {
     /// The [`crate::Boundary::sequence`] they belong to.
@@ -295,11 +295,11 @@ pub struct Holders {
 /// The virtual machine ran out of something and throws an `OutOfMemoryError`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JavaExhausted {
-    /// What it says: `Java heap space`, `Metaspace`, `unable to create native thread`.
+    /// The message: `Java heap space`, `Metaspace`, `unable to create native thread`.
     pub what: String,
     /// `JVMTI_RESOURCE_EXHAUSTED_*`: 1 an error is thrown, 2 the heap, 4 threads.
     pub flags: u32,
-    /// Used heap now, and its maximum size.
+    /// Currently used heap, and its maximum size.
     pub heap_used: Option<u64>,
     /// See [`Self::heap_used`].
     pub heap_max: Option<u64>,
@@ -331,7 +331,7 @@ pub struct ObjectBorn {
 pub struct ObjectFreed {
     /// [`ObjectBorn::object`].
     pub object: u64,
-    /// When the virtual machine reported it, after [`JavaObjects::base_ns`]: some time after the collection.
+    /// When the virtual machine reported it, after [`JavaObjects::base_ns`]: this is some time after the collection.
     pub after_ns: u64,
 }
 

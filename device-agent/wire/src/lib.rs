@@ -1,9 +1,9 @@
-//! The frame stream: what the agent writes and everything after it reads.
+//! The frame stream: written by the agent, read by all other parts.
 //!
 //! Data flow: the agent turns each observation into a [`Frame`], [`encode`] appends its bytes to a buffer, and a
 //! carrier (a mapped spool file, or a WebSocket whose every binary message carries whole frames) moves the bytes
-//! unchanged. The reader calls [`decode`] on the bytes it has so far and gets a frame, a skipped unknown, or "more
-//! needed". This crate does no I/O, uses no clock and contains no unsafe code.
+//! unchanged. The reader calls [`decode`] on the bytes it has so far and gets a frame, an unknown frame to skip, or
+//! "more needed". This crate does no I/O, uses no clock and contains no unsafe code.
 //!
 //! # Layout of a frame (little endian, no padding)
 //!
@@ -28,8 +28,8 @@
 //!   came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
 //! - **2**: boundary and goodbye, version 2: `recording_ns` after their costs.
 //!   `tests/fixtures/v2.mgf`.
-//! - **3**: order, version 2: the classes that are to be explained, by number ([`reply`]). An order
-//!   that names none is written as version 1. `tests/fixtures/v3.mgf`.
+//! - **3**: order, version 2: the classes to explain, by number ([`reply`]). An order without classes is written as
+//!   version 1. `tests/fixtures/v3.mgf`.
 //!
 //! A field may be added only by raising the version of its frame type and keeping the older
 //! decoder.
@@ -67,7 +67,7 @@ pub use frame::{
 /// Version of the stream as a whole, given in the hello.
 pub const WIRE_VERSION: u16 = 3;
 
-/// From this [`WIRE_VERSION`] on an agent explains the classes that it is given, and chooses none itself.
+/// From this [`WIRE_VERSION`] on, an agent explains the classes that the harness names, and chooses none itself.
 pub const EXPLAINS_WHAT_IS_NAMED: u16 = 3;
 
 /// Name of the WebSocket sub-protocol that carries this stream.
@@ -81,8 +81,8 @@ pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 /// heap dump (`end_dump`): the harness has the heap dumped while the app waits there.
 pub const END_OF_TESTS: (&str, &str) = ("memgate", "end of tests");
 
-/// Suite and name of the mark at which a process waits only so that the harness looks at it: tests have ended since
-/// the last look, and the code that follows is no test.
+/// Suite and name of the mark at which a process waits only so that the harness looks at it, because tests have ended
+/// since the last look, and the code that follows is no test.
 pub const LOOK: (&str, &str) = ("memgate", "look");
 
 /// `pc` of the outermost node of a stack that could not be unwound to its root.

@@ -1,9 +1,9 @@
-//! Who holds native blocks that leak.
+//! The holders of native blocks that leak.
 //!
-//! Data flow: the harness orders a copy of the process at the end of a test ([`crate::spool::order::COPY`]) → the
-//! agent forks a copy that sleeps, and reports in a [`NativeCopy`] its process id and the place of its table of live
-//! blocks → the harness reads and searches the memory of that process, and writes the result as [`NativeHolders`]
-//! frames into its own stream next to the agent's.
+//! Data flow: the harness orders a copy of the process at the end of a test ([`crate::spool::order::COPY`]) → the agent
+//! forks a copy that sleeps, and reports in a [`NativeCopy`] its process id and the address of its table of live blocks
+//! → the harness reads and searches the memory of that process, and writes the result as [`NativeHolders`] frames into
+//! its own stream next to the agent's.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ pub struct NativeCopy {
     pub stack_pointer: u64,
     /// Its thread pointer.
     pub thread_pointer: u64,
-    /// Where the live blocks are noted.
+    /// Position and layout of the table of live blocks.
     pub table: TableLayout,
     /// Modules with thread-local variables.
     pub thread_local: Vec<ThreadLocalModule>,
@@ -46,10 +46,10 @@ pub struct ThreadLocalModule {
 
 /// The agent's table of live blocks, as it is laid out in the memory of the process.
 ///
-/// Two levels of directories of pointers (0: nothing there) lead to leaves of one word per granule of the address
-/// space; a word that is not 0 is a block that begins in that granule. Entries that do not fit are in the segments of
-/// the spill table: cells of four words. The first word is the address (at most 1, or all ones: no block), the third
-/// the size, and the fourth has the stack in its upper half.
+/// Two levels of directories of pointers (0: empty) lead to leaves of one word per granule of the address space; a word
+/// that is not 0 is a block that begins in that granule. Entries that do not fit are in the segments of the spill
+/// table: cells of four words. The first word is the address (at most 1, or all ones: no block), the third the size,
+/// and the fourth has the stack in its upper half.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableLayout {
     /// Address of the upper directory.
@@ -68,7 +68,7 @@ pub struct TableLayout {
     pub first_cells: u32,
 }
 
-/// Who holds the blocks of some allocation sites.
+/// The holders of the blocks of some allocation sites.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeHolders {
     /// The [`crate::Boundary::sequence`] at which the copy was made.
@@ -83,7 +83,7 @@ pub struct NativeHolders {
     pub bytes: u64,
     /// How long the search took, nanoseconds.
     pub took_ns: u64,
-    /// What was found.
+    /// The results.
     pub held: Vec<HeldBlocks>,
 }
 
@@ -96,7 +96,7 @@ pub struct HeldBlocks {
     pub blocks: u64,
     /// The state of most of them, …
     pub state: HeldState,
-    /// … and how many.
+    /// … and how many blocks have this state.
     pub of_state: u64,
     /// The path to one of them from its root, or from the lost block that refers to it; without the block itself.
     pub path: Vec<HeldLink>,
@@ -109,9 +109,9 @@ pub enum HeldState {
     Reachable,
     /// No pointer to it is left.
     Lost,
-    /// Only blocks refer to it that refer to each other.
+    /// Only blocks refer to it that in turn refer to each other.
     LostCycle,
-    /// Only blocks refer to it that are lost themselves.
+    /// Only blocks refer to it that are themselves lost.
     IndirectlyLost,
 }
 

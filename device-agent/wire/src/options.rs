@@ -1,7 +1,7 @@
 //! The option string (`MEMGATE_AGENT_OPTIONS`): `key=value` pairs separated by `;`, `%XX` for `;`,
 //! `%`, `=` and control bytes. The harness prints it, the agent parses it.
 //!
-//! Parsing always succeeds and returns options. Text that was not understood becomes a complaint, and that becomes an
+//! Parsing always succeeds and returns options. Text that was not understood becomes a complaint, and the complaint an
 //! error frame. Printed options parse to the same options.
 
 use alloc::borrow::ToOwned;
@@ -11,13 +11,13 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-/// Which snapshots are written at the end of a test.
+/// The snapshots that are written at the end of a test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Detail {
     /// Survivors of the test's window: for the screen.
     #[default]
     Survivors,
-    /// What changed in the whole table since the last snapshot: for the confirmation.
+    /// Changes in the whole table since the last snapshot: for the confirmation.
     Growth,
 }
 
@@ -30,15 +30,15 @@ impl Detail {
     }
 }
 
-/// Which call stacks of native allocations are taken.
+/// The call stacks of native allocations that are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StackMode {
     /// All.
     #[default]
     Always,
-    /// None in tests of GoogleTest: another run takes those of the suspects. In other programs all.
+    /// None in tests of GoogleTest, because another run takes those of the suspects. All in other programs.
     Later,
-    /// None. A measuring tool.
+    /// None. Only for measuring the agent.
     Never,
 }
 
@@ -52,7 +52,7 @@ impl StackMode {
     }
 }
 
-/// Which processes are tracked. In all others the agent stays dormant.
+/// The processes that are tracked. In all others the agent stays dormant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Any process that contains GoogleTest.
@@ -109,7 +109,7 @@ pub enum Windows {
     Nowhere,
     /// As often as possible within a tenth of the time.
     Budget,
-    /// After each: wherever the listener says, as in memgate's launcher.
+    /// After each test class: wherever the listener reports an end, as in memgate's launcher.
     Each,
     /// Once, when the virtual machine ends.
     End,
@@ -162,7 +162,7 @@ impl Sampling {
     }
 }
 
-/// Which Java objects are followed from their allocation to their end.
+/// The Java objects that are followed from their allocation to their end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowOptions {
     /// Names of classes, or prefixes with a `*` at the end; a `!` in front excludes classes again. Empty: nothing is
@@ -183,7 +183,8 @@ impl Default for FollowOptions {
 }
 
 impl FollowOptions {
-    /// Is this class chosen? The last part that matches decides, so a part with `!` excludes from those before it.
+    /// Is this class chosen? The last part that matches decides, so a part with `!` excludes classes that earlier parts
+    /// selected.
     #[must_use]
     pub fn chooses(&self, class: &str) -> bool {
         let fits = |part: &str| match part.strip_suffix('*') {
@@ -197,20 +198,20 @@ impl FollowOptions {
     }
 }
 
-/// Everything the harness can ask for.
+/// Everything that the harness can request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Absolute folder for spools.
     pub directory: String,
     /// A process that any of these matches is tracked.
     pub targets: Vec<Target>,
-    /// What is recorded at the end of a test.
+    /// The data that is recorded at the end of a test.
     pub detail: Detail,
     /// Free text for the hello.
     pub label: String,
     /// The agent's longest wait for the recorder.
     pub wait: Duration,
-    /// Does a recorder watch? The agent then waits for it before `main`.
+    /// Whether a recorder watches. The agent then waits for it before `main`.
     pub harness: bool,
     /// How frames leave the process.
     pub carrier: Carrier,
@@ -228,9 +229,9 @@ pub struct Options {
     pub sampling: Sampling,
     /// Java objects that are followed.
     pub follow: FollowOptions,
-    /// Percent of the maximum heap; using more is an event; `None`: no limit.
+    /// Percent of the maximum heap; a heap above it causes an event; `None`: no limit.
     pub heap_limit: Option<u64>,
-    /// Folder of the heap dump that is written then; empty: none is written.
+    /// Folder of the heap dump that this event writes; empty: none is written.
     pub heap_limit_dump: String,
     /// Folder of the heap dump that an `OutOfMemoryError` leaves; empty: none is written.
     pub heap_dump: String,
@@ -243,29 +244,29 @@ pub struct Options {
     pub directives: String,
     /// Mean bytes between two samples of native allocations; 0: all are recorded.
     pub native_sampling: u64,
-    /// Which call stacks of native allocations are taken.
+    /// The call stacks of native allocations that are taken.
     pub stacks: StackMode,
-    /// The end of a test that left nothing need not wait for the harness, if it looked at the process within this
-    /// time; zero: each end waits.
+    /// The end of a test without survivors need not wait for the harness if the harness looked at the process within
+    /// this time; zero: each end waits.
     pub look_lasts: Duration,
     /// The process is the test, even if it reports tests of its own. Blocks that are alive at the end of `main` are
     /// written too, because static destructors run later.
     pub end_of_main: bool,
-    /// Which windows around tests are reported ([`crate::setup`]); empty: none.
+    /// The windows around tests that are reported ([`crate::setup`]); empty: none.
     pub setups: String,
     /// The list of started programs ([`crate::starts`]); empty: there is none.
     pub starts: String,
     /// Dex file with memgate's listener for an app that brings none; empty: none.
     pub dex: String,
-    /// The class whose loader gets it: the tests' runner.
+    /// The class whose loader gets this file: the tests' runner.
     pub runner: String,
     /// The process reads its own figures of the operating system: on Android no other process may.
     pub os: bool,
-    /// Any virtual machine is asked like Android's: for memgate's own tests.
+    /// Every virtual machine is treated like Android's: for memgate's own tests.
     pub as_art: bool,
     /// One capture in this many is compared with the system unwinder; 0: none. A proof tool.
     pub crosscheck: u64,
-    /// What was not understood. Not printed.
+    /// Text that was not understood. Not printed.
     pub complaints: Vec<String>,
 }
 
@@ -318,7 +319,7 @@ impl Options {
         self.parse_known(text, |_| true)
     }
 
-    /// The same, if not every option is known.
+    /// Like [`Self::parse`], if not every option is known.
     #[must_use]
     pub fn parse_known(mut self, text: &str, is_known: impl Fn(&str) -> bool) -> Self {
         for pair in text.split(';').filter(|p| !p.is_empty()) {
@@ -382,7 +383,7 @@ impl Options {
 /// The options that differ from the agent's defaults; always the folder, the detail and the wait.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every field is named: an option that is not printed does not compile.
+        // Every field is named, so that a new option which is not printed does not compile.
         let Self {
             directory,
             targets,
@@ -512,7 +513,7 @@ fn parse_carrier(value: &str) -> Option<Carrier> {
         None if value == "spool" => Some(Carrier::Spool),
         None if value == "app" => Some(Carrier::App),
         Some(("unix", path)) if !path.is_empty() => Some(Carrier::Unix(path.to_owned())),
-        // Loopback only, whatever the text says.
+        // Only the loopback address is accepted.
         Some(("tcp", address)) => Some(Carrier::Tcp(address.strip_prefix("127.0.0.1:")?.parse().ok()?)),
         _ => None,
     }
@@ -534,7 +535,7 @@ const MOST_PACKAGE_BYTES: usize = 80;
 /// The abstract name under which the agent of a process of an app listens.
 #[must_use]
 pub fn app_socket(package: &str, pid: u32) -> String {
-    // Names are ASCII; of other names only what fits.
+    // Names are ASCII. Of another name, only a part that fits is used.
     let from = package.len().saturating_sub(MOST_PACKAGE_BYTES);
     let tail = (from..=package.len()).find_map(|i| package.get(i..)).unwrap_or_default();
     format!("memgate-{tail}-{pid}")

@@ -4,8 +4,8 @@
 //! ([`crate::handshake::acknowledge`]) or an [`Order`](crate::Order) frame → the thread that waits
 //! at the boundary reads it ([`crate::handshake::meet`]).
 //!
-//! The list of classes has a word before it, `tag`: its boundary and its length. A writer of a new list clears the
-//! tag first. A reader looks at the tag before and after reading: a list that was replaced in between does not count.
+//! The list of classes has a word before it, `tag`: its boundary and its length. A writer of a new list clears the tag
+//! first. A reader checks the tag before and after reading, so a list that was replaced in between does not count.
 
 use core::fmt;
 
@@ -34,7 +34,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// These orders, and no classes.
+    /// A reply with these orders and no classes.
     #[must_use]
     pub const fn of(bits: u32) -> Self {
         Self { bits, classes: None }
@@ -76,7 +76,7 @@ impl ClassNumbers {
         self.numbers.get(..self.length).unwrap_or_default()
     }
 
-    /// Adds a number. False: there is no room for it.
+    /// Adds a number. Returns false if there is no room for it.
     fn push(&mut self, number: u32) -> bool {
         let Some(room) = self.numbers.get_mut(self.length) else { return false };
         *room = number;
@@ -84,7 +84,7 @@ impl ClassNumbers {
         true
     }
 
-    /// Writes them for boundary `sequence`.
+    /// Writes the numbers for boundary `sequence`.
     pub(crate) fn store<W: Words>(&self, words: &W, sequence: u32) -> Result<(), W::Error> {
         words.store(offset::CLASSES, 0)?;
         for (at, number) in places().zip(self.as_slice()) {
@@ -94,7 +94,7 @@ impl ClassNumbers {
         words.store(offset::CLASSES, sequence << LENGTH_BITS | IS_LIST | length)
     }
 
-    /// Reads those for boundary `sequence`; `None`: there are none for it.
+    /// Reads the numbers for boundary `sequence`; `None`: there are none for it.
     pub(crate) fn load<W: Words>(words: &W, sequence: u32) -> Result<Option<Self>, W::Error> {
         let tag = words.load(offset::CLASSES)?;
         if tag & !LENGTH != sequence << LENGTH_BITS | IS_LIST {

@@ -1,6 +1,6 @@
 //! How the hello reports that native allocations are sampled: a capability with the mean bytes between two samples.
 //!
-//! Snapshots then hold what was noted, and counters are estimates.
+//! With sampling, snapshots contain only noted allocations, and counters are estimates.
 
 use alloc::format;
 use alloc::string::String;

@@ -2,12 +2,12 @@
 //!
 //! They are reported like tests, with names that no macro can give to a test, and only if the option `setup` asks for
 //! them. Both boundaries come when the suite (or the environments) has been torn down: survivors are blocks that were
-//! born in the set-up, or in the tear-down, and are alive then. If one is being confirmed, its end also brings the
-//! changes of the whole table since the last one, and tests bring nothing.
+//! born in the set-up, or in the tear-down, and are then still alive. If such a window is being confirmed, its end also
+//! brings the changes of the whole table since its last end, and tests bring nothing.
 
 /// Code that runs before the first test of a suite; the suite's name comes before it.
 pub const OF_SUITE: &str = "SetUpTestSuite()";
-/// Code that runs after its last test.
+/// Code that runs after the last test of a suite.
 pub const BEHIND_SUITE: &str = "TearDownTestSuite()";
 /// The suite of code that belongs to all tests, `testing::Environment`.
 pub const ENVIRONMENT: &str = "Environment";

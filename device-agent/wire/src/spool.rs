@@ -1,9 +1,9 @@
 //! The spool carrier: a file whose first page is shared live between the agent and the harness.
 //!
-//! The agent creates `NAME.mgf.new`, allocates its blocks, maps it, fills the first page, renames
-//! it to `NAME.mgf` (so that a directory watcher sees only finished control pages) and closes the
-//! descriptor. Frames follow from [`CONTROL_BYTES`] on. `committed` moves only when a frame is
-//! whole, so a process that is killed leaves a file that is complete up to its last whole frame.
+//! The agent creates `NAME.mgf.new`, allocates its blocks, maps it, fills the first page, renames it to `NAME.mgf` (so
+//! that a directory watcher sees only finished control pages) and closes the descriptor. Frames follow from
+//! [`CONTROL_BYTES`] on. `committed` moves only when a frame is complete, so a process that is killed leaves a file
+//! that is complete up to its last whole frame.
 //!
 //! Handshake at a boundary ([`crate::handshake`]): the agent stores the new `boundary` number and wakes it. If
 //! `harness` is set, it waits, with a limit, until `acknowledged` has reached that number. The harness waits on
@@ -74,13 +74,13 @@ pub mod order {
     pub const SETTLE: u32 = 1;
     /// End the process normally (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
-    /// Find out who holds instances of the Java classes that the answer names: those born in the next window and
-    /// alive after the one that follows it. Write it as `Holders` frames of that boundary.
+    /// Find the holders of instances of the Java classes that the answer names. Only instances count that are born in
+    /// the next window and alive after the window that follows it. Write it as `Holders` frames of that boundary.
     pub const EXPLAIN: u32 = 4;
-    /// In rounds over Java test classes: enough is known of this class, it need not run again.
+    /// In rounds over Java test classes: enough is known about this class, so it need not run again.
     pub const DONE: u32 = 8;
     /// Disable the JIT, in rounds over Java test classes: a compiler resolves every literal of a method that it
-    /// compiles, however late, and that looks like growth.
+    /// compiles, however late, and this looks like growth.
     pub const COMPILED: u32 = 16;
     /// Make a sleeping copy of the process, report it in a `NativeCopy` frame, and take the boundary again, as for
     /// [`SETTLE`].
@@ -90,7 +90,7 @@ pub mod order {
 /// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the order. The agent
 /// obeys at the next allocation of the guest; by then it has written all earlier events.
 pub mod follow {
-    /// Nothing more is taken until this bit is cleared; allocations are not sampled for their sites either.
+    /// No more objects are taken until this bit is cleared; allocations are not sampled for their sites either.
     pub const PAUSED: u32 = 1;
     /// Name of the event that reports the order that was obeyed.
     pub const EVENT: &str = "follow";
@@ -106,7 +106,7 @@ pub mod follow {
     const RESETS: u32 = 0xff << 1;
     const NUMBER: u32 = 1 << 9;
 
-    /// The order after `last`: write everything and, if asked for, forget the followed objects or pause.
+    /// The order after `last`: write everything and, if requested, forget the followed objects or pause.
     #[must_use]
     pub const fn next(last: u32, reset: bool, paused: bool) -> u32 {
         let resets = if reset { last.wrapping_add(2) & RESETS } else { last & RESETS };
@@ -121,7 +121,7 @@ pub mod follow {
     }
 }
 
-/// Where the frames of a file are.
+/// The position of the frames in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of the first frame.

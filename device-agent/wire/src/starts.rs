@@ -1,9 +1,9 @@
-//! The list of starts: which programs were started below a command, noted by the agents in the
+//! The list of starts: the programs that a command started, directly or indirectly, noted by the agents in the
 //! processes that start them.
 //!
-//! The harness creates the file with all its blocks. The agent in every process below the command maps all of it, so
-//! that a note needs no descriptor, no path and no right that the process may have given up before it starts a
-//! program. Nothing is ever removed.
+//! The harness creates the file with all its blocks. The agent in every process of the command maps the whole file, so
+//! that a note needs no descriptor, no path and no right that the process may have given up before it starts a program.
+//! Records are never removed.
 //!
 //! | offset | field |
 //! |---|---|
@@ -29,7 +29,7 @@ pub const BYTES: usize = 2 << 20;
 pub const CHANGED: usize = 8;
 /// Offset of the word with the bytes that are taken.
 pub const TAKEN: usize = 12;
-/// Offset of the word that counts starts that found no room.
+/// Offset of the word that counts starts without room.
 pub const LOST: usize = 16;
 /// Offset of the table.
 pub const SLOTS: usize = 4096;
@@ -44,7 +44,7 @@ pub const COUNT: usize = 8;
 /// Longest body.
 pub const MAX_BODY: usize = 3072;
 
-/// What is known when a program starts.
+/// Facts about a program when it starts.
 pub mod flag {
     /// Its environment does not load the agent, or not with its options.
     pub const BARE: u8 = 1;
@@ -52,10 +52,10 @@ pub mod flag {
     pub const UNREADABLE: u8 = 2;
     /// The session's folder cannot be written there.
     pub const NO_FOLDER: u8 = 4;
-    /// The agent is in it, but could not record.
+    /// The agent is in the program, but could not record.
     pub const SILENT: u8 = 8;
-    /// It noted itself: a virtual machine that runs JUnit tests, while native tests are measured. Its main class or
-    /// jar is the only argument.
+    /// A virtual machine noted itself: it runs JUnit tests while native tests are measured. Its main class or jar is
+    /// the only argument.
     pub const JUNIT: u8 = 16;
 }
 
@@ -96,7 +96,7 @@ pub struct Start {
     pub count: u32,
     /// [`flag`] bits.
     pub flags: u8,
-    /// The folder that a relative path begins in; empty for an absolute one.
+    /// The folder in which a relative path begins; empty for an absolute one.
     pub folder: String,
     /// Its file.
     pub path: String,
@@ -111,7 +111,7 @@ pub fn passes_on(path: &[u8]) -> bool {
     PASSES_ON.contains(&name)
 }
 
-/// Does this argument make a GoogleTest program list its tests, print its help, or run one half of a death test? Then
+/// Does this argument make a GoogleTest program list its tests, print its help, or run one half of a death test? If so,
 /// it is no suite.
 #[must_use]
 pub fn runs_no_suite(argument: &[u8]) -> bool {
@@ -129,7 +129,7 @@ pub fn hash(body: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Reads the records in the table of a file. Invalid records are left out: the file may be damaged.
+/// Reads the records in the table of a file. Invalid records are left out, because the file may be damaged.
 #[must_use]
 pub fn read(file: &[u8]) -> Vec<Start> {
     let table = file.get(SLOTS..RECORDS).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! The control page as both sides see it: words, and waking threads that wait for one.
+//! The control page as both sides see it: words, and waking threads that wait for a word.
 
 /// The words of a control page.
 pub trait Words {
-    /// What can go wrong with a word.
+    /// Why access to a word fails.
     type Error;
-    /// Reads a word; everything that was written before this value is visible from now on.
+    /// Reads a word; everything that was written before the value is visible from now on.
     ///
     /// # Errors
     /// The page is gone.
     fn load(&self, offset: usize) -> Result<u32, Self::Error>;
-    /// Writes a word, after everything that was written before.
+    /// Writes a word. Earlier writes become visible before it.
     ///
     /// # Errors
     /// The page is gone.
@@ -19,6 +19,6 @@ pub trait Words {
     /// # Errors
     /// The page is gone.
     fn wake(&self, offset: usize) -> Result<(), Self::Error>;
-    /// Everything written before is visible to all before anything that follows is read.
+    /// Everything written before becomes visible to all before anything after it is read.
     fn barrier(&self);
 }
