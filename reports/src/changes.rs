@@ -1,5 +1,5 @@
-//! Leaks that are new, larger and gone since earlier runs, by their ids, which survive rebuilds. The last judgement of
-//! a test counts: a run in which the test was left out, failed or waived says nothing about its leaks.
+//! Finds leaks that are new, larger and gone since earlier runs, by their ids, which survive rebuilds. The last
+//! judgement of a test counts: a run in which the test was left out, failed or waived shows nothing about its leaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,9 +33,10 @@ pub struct Changes {
 pub struct Ended {
     /// The suite it was in.
     pub suite: String,
-    /// Who leaked, in one line.
+    /// The leaking function or class, in one line.
     pub line: String,
-    /// A history knows that its tests were judged without it; else it is only gone, whatever happened to its tests.
+    /// Whether a history knows that the leak's tests were judged without it. Otherwise the leak is only gone, whatever
+    /// happened to its tests.
     pub fixed: bool,
     /// Its owners.
     pub owners: Vec<String>,
@@ -106,7 +107,7 @@ impl Changes {
     }
 }
 
-/// The last run; each test that it did not judge is taken from an earlier run.
+/// The last run, in which each test that it did not judge is taken from an earlier run.
 fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
     let mut known = last.clone();
     for suite in earlier.iter().flat_map(|report| &report.suites) {
@@ -127,7 +128,7 @@ fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
     known
 }
 
-/// Did this run judge tests that none of these runs judged? Runs before them may have.
+/// Did this run judge tests that none of these runs judged? Older runs may have judged them.
 #[must_use]
 pub fn has_unknown(before: &[RunReport], now: &RunReport) -> bool {
     let judged = |report: &RunReport| -> BTreeSet<(String, String)> {
@@ -160,7 +161,7 @@ fn leaks(report: &RunReport) -> BTreeMap<String, String> {
     leaks
 }
 
-/// What to report about each leak when it is gone.
+/// The data to report about each leak when it is gone.
 fn ended(report: &RunReport) -> BTreeMap<String, Ended> {
     let mut leaks = BTreeMap::new();
     for (suite, test, leak) in counting(report) {
@@ -174,7 +175,7 @@ fn ended(report: &RunReport) -> BTreeMap<String, Ended> {
     leaks
 }
 
-/// Leaks that a waiver covers: they are known.
+/// Leaks that a waiver covers, and that are therefore known.
 fn accepted(report: &RunReport) -> BTreeSet<&str> {
     let tests = report.suites.iter().flat_map(|suite| &suite.tests);
     let waived = tests.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_some());
@@ -207,9 +208,9 @@ mod tests {
             (Some(&leak), &leak, false, "1 of 2 tests leaks"),
             (Some(&clean), &leak, true, "1 new leak in engine_tests"),
             (Some(&leak), &fixed, true, "1 leak gone from engine_tests"),
-            // Its test is not in this run: nobody looked.
+            // The leak's test is not in this run, so its leaks are unknown.
             (Some(&leak), &clean, true, "no leak in 3 tests"),
-            // Nobody looked whether the leak of another suite is still there.
+            // It is unknown whether the leak of another suite still exists.
             (Some(&leak), &mixed, true, "3 new leaks in engine"),
         ] {
             let changes = Changes::since(before.map(std::slice::from_ref).unwrap_or_default(), now);

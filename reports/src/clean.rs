@@ -1,4 +1,4 @@
-//! Tests that passed with nothing to report: reports give each a line, and state once what they have in common.
+//! Finds tests that passed with nothing to report. Reports give each a line, and state once what they have in common.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(crate) type Figures = BTreeMap<Metric, MetricValue>;
 /// The most frequent figures among the tests of a suite that passed with nothing to report; tests with these figures
 /// are its clean ones.
 pub(crate) fn figures(suite: &SuiteReport) -> Option<&Figures> {
-    // There are few variants, not one for each test.
+    // There are only a few different sets of figures, not one for each test.
     const KINDS: usize = 16;
     let mut kinds: Vec<(&Figures, usize)> = Vec::new();
     for test in suite.tests.iter().filter(|test| has_nothing_to_tell(test)) {

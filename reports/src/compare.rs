@@ -2,7 +2,7 @@
 //! only one of the runs judged a test.
 //!
 //! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
-//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same. A leak is gone only if one of its
+//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is gone only if one of its
 //! tests was judged and did not have it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Its word for people.
+    /// The word for this change.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -55,9 +55,9 @@ pub struct LeakChange {
     pub change: Change,
     /// Its id.
     pub id: String,
-    /// Who leaks, in one line; from the second run if that has it.
+    /// The leaking function or class, in one line; from the second run if that run has the leak.
     pub line: String,
-    /// Bytes per iteration in the first run, of the test that leaks most; `null`: not there.
+    /// Bytes per iteration in the first run, of the test that leaks most; `null`: the run does not have the leak.
     pub before: Option<f64>,
     /// The same in the second run.
     pub after: Option<f64>,
@@ -126,7 +126,7 @@ pub struct FigureSide {
     pub bounds: (f64, f64),
     /// What the value is per: iteration, test or suite.
     pub per: Per,
-    /// A change counts: noise does not move the figure, or a threshold judges it.
+    /// Whether a change counts: noise does not move the figure, or a threshold judges it.
     pub counts: bool,
 }
 
@@ -135,11 +135,11 @@ pub struct FigureSide {
 pub struct LeakSide {
     /// Its id.
     pub id: String,
-    /// What leaks.
+    /// The kind of leak.
     pub kind: LeakKind,
     /// Bytes per iteration.
     pub bytes: f64,
-    /// Who leaks, in one line.
+    /// The leaking function or class, in one line.
     pub line: String,
     /// Covered by a waiver.
     pub waived: bool,
@@ -296,7 +296,7 @@ fn leaks(tests: &Tests) -> Found<'_> {
     found
 }
 
-/// Did a leak of both runs grow or shrink? Only if the figure of a test that has it did, too.
+/// Did a leak of both runs grow or shrink? It did only if the figure of a test with this leak did, too.
 fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after: &Tests) -> Change {
     let metric = match new.kind {
         LeakKind::Native => Metric::NativeLiveBytes,

@@ -18,7 +18,7 @@ use crate::{Changes, ReportKind, render, sample};
 fn texts(report: &RunReport) -> Vec<(&'static str, String)> {
     let verbose = crate::HumanOptions { verbose: true, ..Default::default() };
     let mut kinds = ReportKind::every(&crate::Checkout::default(), "charts");
-    // The others are compared with it.
+    // The other reports are compared with the JSON.
     kinds.retain(|(_, kind)| *kind != ReportKind::Json);
     kinds.push(("report.txt, verbose", ReportKind::Human(verbose)));
     let rendered = |kind: &ReportKind| String::from_utf8(render(report, kind).unwrap()).unwrap();
@@ -90,7 +90,8 @@ fn of_number(number: f64) -> impl Iterator<Item = String> {
     figures(&format_bytes(number)).into_iter().chain([full])
 }
 
-/// Adds figures that are shown but are no number of the JSON: sums over leaks, and what an iteration added.
+/// Adds figures that reports show but that are no number of the JSON: sums over leaks, and the bytes that an iteration
+/// added.
 fn derived(report: &RunReport, known: &mut BTreeSet<String>) {
     let mut add = |number: f64| known.extend(of_number(number));
     let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
@@ -166,7 +167,7 @@ fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
         if ["metrics.txt", "leaks.folded", "leaks.speedscope.json", "subject"].contains(&format) {
             continue;
         }
-        // Short reports show only the worst.
+        // Short reports show only the worst leak.
         let most = if ["report.html", "report.txt", "junit.xml"].contains(&format) { usize::MAX } else { 1 };
         let above = |value: &MetricValue| value.threshold.as_ref().is_some_and(|t| value.low > t.limit);
         // Formats in which `:` has a meaning write it as an entity, or escaped.

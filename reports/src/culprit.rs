@@ -1,5 +1,5 @@
-//! Who leaks, then how much, in one line: `MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88`. Every
-//! report with room for one line shows this one.
+//! Names the leaking function and the leaked amount in one line: `MapCache::insert leaks 48.0 KiB per run ·
+//! src/map_cache.cpp:88`. Every report with room for one line shows this line.
 
 use memgate_model::{
     Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
@@ -11,7 +11,7 @@ use crate::names;
 use crate::visible::visible;
 use crate::worst::not_passed;
 
-/// The line of a test that leaks, or may leak; `None`: no leak of it is known.
+/// The line of a test that leaks, or may leak; `None`: no leak of the test is known.
 pub(crate) fn of_test(test: &TestReport) -> Option<String> {
     let (leak, more) = largest(test)?;
     let more = match more {
@@ -27,7 +27,7 @@ pub(crate) fn of_leak(leak: &Leak, test: &TestReport) -> String {
     line(leak, test, "")
 }
 
-/// Who leaks, without how much: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
+/// The leaking function or class, without the amount: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
 #[must_use]
 pub fn who(leak: &Leak) -> String {
     if leak.kind.is_java() {
@@ -58,7 +58,7 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
         LeakKind::Mapped => format_amount(Metric::NativeMappedBytes, leak.bytes_per_iteration),
         _ => format_bytes(leak.bytes_per_iteration),
     };
-    // A leak that was not repeated is reported for its single execution.
+    // A leak that was not repeated is reported for the single execution.
     let per = match leak.kind {
         LeakKind::Heap => leak.kind.per(),
         _ if test.verdict != Verdict::Warn || test.confirmed => " per run",
@@ -139,12 +139,12 @@ fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
         .or_else(|| leak.frames.first())
 }
 
-/// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? Then its caller is to
-/// blame.
+/// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? If so, its caller is
+/// to blame.
 fn passes_to_malloc(frame: &Frame) -> bool {
     const ALLOCATORS: [&str; 7] = ["malloc", "calloc", "realloc", "zalloc", "strdup", "strndup", "memdup"];
     let function = frame.function.as_deref().unwrap_or_default();
-    // Of `grow.part.0`: `grow`.
+    // The name `grow.part.0` means `grow`.
     let function = function.split('.').next().unwrap_or_default();
     let is_c = !function.contains(['(', ':', '<']);
     let begins_word = |pair: &[u8]| match pair {

@@ -41,7 +41,7 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
     figures.iter().map(Figure::text).collect()
 }
 
-/// The metric that matters most for the verdict on a test.
+/// The metric that is most important for the verdict on a test.
 pub(crate) fn leading_metric(test: &TestReport) -> Option<Metric> {
     exceeding(&test.metrics).first().map(|figure| figure.metric)
 }
@@ -89,8 +89,9 @@ impl Figure {
     }
 }
 
-/// Figures that exceed their threshold as clearly as the clearest one, in the order of [`Metric::ALL`]. Of bytes behind
-/// JNI and bytes of Java objects, the larger figure comes first: a native block may only be a handle of the objects.
+/// Figures that exceed their threshold as clearly as the clearest one, in the order of [`Metric::ALL`]. If native bytes
+/// of JNI code and bytes of Java objects are both among them, the larger figure comes first, because a native block may
+/// only be a handle of the objects.
 fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     let found = metrics.iter().filter_map(|(metric, value)| {
         let threshold = value.threshold.as_ref()?;
@@ -119,7 +120,7 @@ fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
     }
 }
 
-/// What the figure is based on; `None` for a single execution.
+/// The basis of the figure; `None` for a single execution.
 fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
     let MetricValue { iterations, confidence, .. } = *value;
     (iterations > 1).then(|| {
@@ -130,7 +131,7 @@ fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
     })
 }
 
-/// The interval of a figure; `None`: there is none, or it adds nothing to the figure.
+/// The interval of a figure; `None` if there is none, or if it adds nothing to the figure.
 pub(crate) fn wide(metric: Metric, figure: &MetricValue) -> Option<String> {
     let [from, best, to] = [figure.low, figure.value, figure.high].map(|value| format_value(metric, value));
     (figure.confidence > 0.0 && (from != best || to != best))

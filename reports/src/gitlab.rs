@@ -38,7 +38,8 @@ struct Lines {
 /// # Errors
 /// When JSON cannot be written.
 pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
-    // GitLab decides by the fingerprint what is new and what is fixed, so the fingerprint has nothing that changes.
+    // GitLab decides by the fingerprint which entries are new and which are fixed, so the fingerprint has no part that
+    // changes.
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for (suite, test) in not_passed(report) {
         let name = qualified(suite, test);

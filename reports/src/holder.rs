@@ -1,4 +1,4 @@
-//! Who holds a Java object or a native block, in words.
+//! Describes in words what holds a Java object or a native block.
 
 use memgate_model::{Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 
@@ -15,8 +15,8 @@ pub fn holder(leak: &Leak) -> String {
     }
     let (root, way) = local_variable(&leak.holder);
     let steps = way.iter().enumerate().map(|(index, step)| {
-        // The kind of the root says why it stays. The names of the other steps suffice, except for the stack of a
-        // virtual thread.
+        // The kind of the root says why the object stays alive. For the other steps, names are enough, except for the
+        // stack of a virtual thread.
         let is_root = index == 0 && root.is_none();
         let kind =
             if is_root || step.kind == "stack" { format!("{} ", visible(&step.kind)) } else { String::new() };
@@ -24,7 +24,7 @@ pub fn holder(leak: &Leak) -> String {
         let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
         let owner = visible(if same_package { simple(&step.owner) } else { &step.owner });
         match step.name.as_str() {
-            // Nothing more is known of a reference from native code.
+            // No more is known about a reference from native code.
             "" => format!("{kind}{owner}").trim_end().to_owned(),
             name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
             name => format!("{kind}{owner}.{}", visible(name)),

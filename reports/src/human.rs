@@ -1,8 +1,7 @@
-//! The report as text for people: what ran, what leaks and where, what to do about it, and one line
-//! at the end.
+//! The report as text for people: the tests that ran, the leaks and their places, advice, and one line at the end.
 //!
 //! Data flow: `crate::figures` puts metrics into words, `stack` aligns frames, `block` joins them for one test (JUnit
-//! shows the same text), this file orders the blocks: the worst are last, next to the prompt.
+//! shows the same text), this file orders the blocks, the worst last, next to the prompt.
 
 mod block;
 mod followed;
@@ -35,10 +34,10 @@ use crate::rerun;
 use crate::visible::{visible, without_commands};
 use crate::words::{own_outcome, tests_of, verdict_word, waive_until};
 
-/// Most names listed in one line; the rest is counted.
+/// Most names listed in one line; the others are counted.
 const NAMES: usize = 10;
 
-/// What the caller knows about the output.
+/// The caller's settings for the output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HumanOptions {
     /// Write ANSI colours.
@@ -77,14 +76,14 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     sections.push(closing.concat());
     sections.retain(|section| !section.is_empty());
     let text = sections.join("\n");
-    // After a line break, a word may begin a line and become a command of a CI system.
+    // A break can move any word to the start of a line, where it could become a command of a CI system.
     without_commands(&match options.width {
         Some(columns) => wrap::wrapped(&text, columns),
         None => text,
     })
 }
 
-/// Two lines for each suite: what ran, and what ran again.
+/// Two lines for each suite: the tests that ran, and the tests that ran again.
 fn suites(report: &RunReport) -> String {
     let column = report.suites.iter().map(|suite| width(&visible(&suite.name))).max().unwrap_or(0);
     report.suites.iter().map(|suite| suite_lines(suite, column)).collect()
@@ -95,7 +94,7 @@ fn shards(report: &RunReport) -> String {
     report.shards.iter().map(|shard| format!("{}\n", visible(&told_of_shard(shard)))).collect()
 }
 
-/// Most tests named on which attempts at a shard disagree.
+/// Most named tests on which attempts at a shard disagree.
 const DISAGREE_SHOWN: usize = 10;
 
 /// `shard 3/8: 12 of 100 units in 4.2 s, pass`.
@@ -186,7 +185,8 @@ fn confirmations(tests: &[TestReport]) -> String {
     format!("confirming {all}: {}\n", found.join(", "))
 }
 
-/// Tests and suites that did not pass, the worst last. Tests that one cause made unmeasurable share a block.
+/// Tests and suites that did not pass, the worst last. Tests that could not be measured for the same cause share a
+/// block.
 fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut unmeasured: Vec<(String, Vec<String>)> = Vec::new();
@@ -236,7 +236,7 @@ fn one_time_stacks(report: &RunReport, style: &BlockStyle) -> String {
         .join("\n")
 }
 
-/// A cache shared by tests is seen in each test that is confirmed alone: it counts once, at its largest.
+/// A cache shared by tests appears in each test that is confirmed alone. It counts once, with its largest size.
 pub(crate) fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Leak, Vec<String>)> {
     let mut groups: BTreeMap<_, (&Leak, Vec<String>)> = BTreeMap::new();
     for suite in &report.suites {
@@ -313,7 +313,7 @@ fn problems(problems: &[Problem], style: &BlockStyle) -> String {
         .collect()
 }
 
-/// The user's own failures: their runner has shown them, so they are only listed as not judged.
+/// The user's own failures. Their runner has shown them, so they are only listed as not judged.
 fn not_judged(report: &RunReport) -> String {
     let mut names: Vec<String> = Vec::new();
     let (mut skipped, mut passed) = (0, 0);
@@ -342,7 +342,7 @@ fn not_judged(report: &RunReport) -> String {
     if names.is_empty() { String::new() } else { format!("not judged for leaks: {}\n", names.join(", ")) }
 }
 
-/// What measuring cost; empty if nothing was measured.
+/// The cost of measuring; empty if nothing was measured.
 fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
     let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks, repeated_s, .. } = *cost;
     if *cost == AgentCost::default() {
@@ -359,9 +359,9 @@ fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
     };
     let repeated = match repeated_s {
         0.0 => String::new(),
-        // With several machines, the time of the run is that of the slowest one.
+        // With several machines, the time of the run is the time of the slowest one.
         seconds if shards > 1 => format!("; repeating tests took {seconds:.1} s on all machines together"),
-        // The time of a recorded run is not known.
+        // For a recorded run, the time is unknown.
         seconds if duration_s < seconds => format!("; repeating tests took {seconds:.1} s"),
         seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s"),
     };
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(times(&report), 1);
         report.suites[0].tests[leaks].reason_beside_figures = Some(String::new());
         assert_eq!(times(&report), 0);
-        // A reason that no figure states stays.
+        // A reason that no figure states is kept.
         report.suites[0].tests[leaks].reason_beside_figures = Some("in 8 of 2000 executions".to_owned());
         assert_eq!(times(&report), 0);
         assert!(human(&report, &HumanOptions::default()).contains("\n      in 8 of 2000 executions\n"));

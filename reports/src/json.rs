@@ -37,15 +37,15 @@ pub fn json(report: &RunReport) -> Result<String, RenderError> {
     String::from_utf8(text).map_err(|why| RenderError::Json(serde::ser::Error::custom(why)))
 }
 
-/// Indents what people read, and writes frequent things on one line: clean tests, and arrays in arrays, which are
-/// points.
+/// Indents the parts that people read, and writes frequent parts on one line: clean tests, and arrays in arrays, which
+/// are points.
 struct Lines<I> {
     pretty: PrettyFormatter<'static>,
     /// Open containers: `[` or `{`.
     containers: Vec<u8>,
     /// Number of containers that were open where the current line began; `None`: the output is indented.
     line: Option<usize>,
-    /// For each test in turn: is it written on one line?
+    /// For each test in turn, whether it is written on one line.
     is_line: I,
 }
 
@@ -137,7 +137,7 @@ pub fn schema() -> String {
 /// # Errors
 /// When it is not a report, or one of another schema version.
 pub fn from_json(bytes: &[u8]) -> Result<RunReport, ReadError> {
-    /// Only the version, so that a report of another shape gets the right error.
+    /// Reads only the version, so that a report of another shape gets the right error.
     #[derive(Deserialize)]
     struct Version {
         schema_version: Option<u64>,
@@ -156,7 +156,7 @@ pub enum ReadError {
     /// Broken, or cut off.
     #[error("is not JSON of a report")]
     Json(#[source] serde_json::Error),
-    /// JSON of something else.
+    /// JSON of another kind.
     #[error("has no `schema_version`: not a report of memgate")]
     NoReport,
     /// Written by another memgate.
@@ -165,7 +165,7 @@ pub enum ReadError {
         /// Its version.
         found: u64,
     },
-    /// The version is right, the content is not.
+    /// The version is right, but the content is not.
     #[error("does not have the shape of schema version {SCHEMA_VERSION}")]
     Shape(#[source] serde_json::Error),
 }
@@ -229,8 +229,8 @@ mod tests {
         assert_eq!(from_json(text.as_bytes()).unwrap(), report);
     }
 
-    /// Found by the fuzz target `session`: a figure that is read back a little larger exceeds a baseline made of
-    /// itself.
+    /// Found by the fuzz target `session`: if a figure is read back slightly larger, it exceeds a baseline made from
+    /// the same figure.
     #[test]
     fn a_figure_reads_back_to_its_last_digit() {
         let mut report = sample::leak();

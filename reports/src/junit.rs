@@ -112,7 +112,7 @@ impl Suite {
     }
 }
 
-/// One test. A leak and a failed measurement come first, then what the user's own test did.
+/// One test. A leak and a failed measurement come first, then the result of the user's own test.
 fn test_case(
     suite: &SuiteReport,
     test: &TestReport,
@@ -146,7 +146,7 @@ fn test_case(
             case.set_system_out(&cdata(attached));
         }
     } else if !text.is_empty() || !attached.is_empty() {
-        // On a line of its own, after everything else: both GitLab and Jenkins find it there.
+        // The marker is on a line of its own, after everything else: both GitLab and Jenkins find it there.
         case.set_system_out(&cdata(&format!("{text}{attached}")));
     }
     if flavour == Flavour::Strict {
@@ -176,7 +176,7 @@ fn attachments(report: &RunReport, folder: &str) -> Attached {
 }
 
 /// GoogleTest's `Suite.Test` becomes class and name, below its suite. JUnit's own class is not changed, so that viewers
-/// join both; its methods may have parameters with dots in them.
+/// join the results of both; its methods may have parameters with dots in them.
 fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a str) {
     if test.is_heap_dump() {
         return (suite.name.clone(), &test.id);
@@ -220,7 +220,7 @@ fn test_properties(test: &TestReport) -> Properties {
     cleaned(properties)
 }
 
-/// Problems of a suite as a whole, as a case of its own: viewers show nothing else.
+/// Problems of a suite as a whole, as a test case of their own, because viewers show nothing else.
 fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase> {
     let (verdict, block) = suite_block(suite, style)?;
     let message = suite_figures(suite).0.into_iter().next().unwrap_or_else(|| suite.reason.clone());
@@ -238,7 +238,8 @@ fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase>
     Some(case.build())
 }
 
-/// Problems outside the suites, and any other reason for which the run failed: no red run may have a green document.
+/// Problems outside the suites, and any other reason for a failed run, because a failed run must not have a green
+/// document.
 fn run_suite(report: &RunReport, suites: &[Suite]) -> Option<Suite> {
     let red = report.exit_code != 0;
     let mut cases: Vec<_> =
@@ -290,7 +291,7 @@ fn suite_extra(report: &RunReport, suite: &TestSuite, properties: Properties) ->
     Extra { attributes, properties, ..Extra::default() }
 }
 
-/// `2026-11-21T10:15:00…`: some readers reject a whole file for a time stamp they do not understand.
+/// `2026-11-21T10:15:00…`: because some readers reject a whole file for a time stamp that they do not understand.
 fn is_rfc3339(text: &str) -> bool {
     let shape = |shape: &str, text: &[u8]| {
         shape.len() == text.len()
@@ -309,7 +310,8 @@ fn is_rfc3339(text: &str) -> bool {
         && (zone == b"Z" || shape("+00:00", zone) || shape("-00:00", zone))
 }
 
-/// Whole milliseconds, never negative: the schema allows no more digits, and a sum of them has no more either.
+/// Whole milliseconds, never negative. The schema allows no more digits, and sums of whole milliseconds have no more
+/// either.
 fn milliseconds(seconds: f64) -> Duration {
     /// Ten thousand years; a larger value is damaged.
     const MOST: f64 = 3.2e14;

@@ -4,14 +4,15 @@
 //! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a pure function: it knows
 //! no other reporter, no file, no clock, no network and no terminal. The caller says where the report will be, how wide
 //! the terminal is, where the checked-out project is and what the last run had found. [`render`] lists all reporters
-//! that make one file, [`charts`] makes many, [`mail`] and [`chat`] make messages; one that fails does not stop the
-//! others. The harness delivers the results: to files, an SMTP server, webhooks.
+//! that make one file, [`charts`] makes many, [`mail`] and [`chat`] make messages. A reporter that fails does not stop
+//! the others. The harness delivers the results: to files, an SMTP server, webhooks.
 //!
-//! Texts that several reporters share have one place: `culprit` has who leaks and how much, `summary` the run in one
-//! line and its reasons, `names` functions as people call them, `words` and `human` the words for counts, verdicts and
-//! stacks, `figures` those for metrics, `holder` who holds a Java object, `stacks` the leaked bytes by stack, `places`
-//! the line of a leak, `clean` the tests that take a line each, `rerun` the command for one test, [`Changes`] what is
-//! new. Every name from outside is made harmless for its format before it is written.
+//! Texts that several reporters share have one place: `culprit` has the leaking function and the amount, `summary` the
+//! run in one line and its reasons, `names` readable names of functions, `words` and `human` the words for counts,
+//! verdicts and stacks, `figures` those for metrics, `holder` the holder of a Java object, `stacks` the leaked bytes by
+//! stack, `places` the line of a leak, `clean` the tests that take a line each, `rerun` the command for one test,
+//! [`Changes`] the changes since earlier runs. Every name from outside is made harmless for its format before it is
+//! written.
 #![forbid(unsafe_code)]
 
 mod base;

@@ -1,7 +1,7 @@
 //! The evaluation mail: a subject with the changes, a page with curves, and the same as plain text.
 //!
 //! Data flow: report, changes and surroundings → [`Mail`] (subject, text, HTML, pictures that the HTML names as
-//! `cid:…`). The harness puts it into an envelope and sends it; this file knows no server and no recipient.
+//! `cid:…`). The harness puts it into an envelope and sends it; this file knows neither servers nor recipients.
 
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ pub fn mail(
         None => changes.in_words(report),
     };
     let on = around.on();
-    // Who leaks comes before the counts; the mail begins with the same line.
+    // The leaking function comes before the counts. The mail begins with the same line.
     let wanted_tests = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
     let told = |leak: &Leak| leak.waiver.is_none();
     let is_new = |leak: &Leak| told(leak) && changes.word(&leak.id).is_some();
@@ -126,7 +126,7 @@ pub fn mail(
     })
 }
 
-/// The test with only these leaks; `None`: it has none of them.
+/// The test with only these leaks; `None` if it has none of them.
 fn own_of(test: &TestReport, only: &BTreeSet<String>) -> Option<TestReport> {
     let mut test = test.clone();
     test.leaks.retain(|leak| only.contains(&leak.id));

@@ -1,5 +1,5 @@
-//! A summary in Markdown, for the step summaries and comments of CI systems: the most important first, and never longer
-//! than is allowed there.
+//! A summary in Markdown, for the step summaries and comments of CI systems: the most important part first, and never
+//! longer than the CI system allows.
 //!
 //! Text from outside is inside `<code>` or `<pre>` tags, or has its punctuation as entities: it cannot format, link or
 //! notify anybody.
@@ -23,7 +23,7 @@ pub const COMMENT_BYTES: usize = 65_536;
 /// Most rows of the table; the details below show no more tests either.
 const ROWS: usize = 50;
 const LEAKS_OF_A_TEST: usize = 5;
-/// Bytes for the line that says what did not fit.
+/// Bytes reserved for the line about parts that did not fit.
 const RESERVE: usize = 120;
 
 /// The report in Markdown, at most `most` bytes.
@@ -128,7 +128,7 @@ fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String
 
 fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
     let stack = leak_stack(leak, style);
-    // Each line is visible already; only the markup has to be escaped.
+    // Each line already has only visible characters; only the markup has to be escaped.
     let lines: Vec<_> = stack.lines().map(escape).collect();
     let waiver = match &leak.waiver {
         Some(reason) => format!("waived: {}", inline(reason)),
@@ -175,7 +175,7 @@ fn inline(text: &str) -> String {
     for c in visible(text).chars() {
         match c {
             '.' | ',' | '-' | '/' | '(' | ')' | '%' | ' ' => safe.push(c),
-            // GitHub looks for these after rendering, where an entity is the character itself.
+            // GitHub searches for these characters after rendering, where an entity is the character itself.
             '@' | '#' => {
                 safe += &format!("&#{};&#8203;", u32::from(c));
             }

@@ -1,7 +1,7 @@
 //! Figures as OpenMetrics text, for GitLab's metrics report and any store that reads Prometheus'
 //! format.
 //!
-//! Labels name the test and nothing that changes from run to run, so that a change shows within one series.
+//! Labels contain the test and nothing that changes from run to run, so that a change shows within one series.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ fn add(
     let name = format!("memgate_{}{unit}_per_{per}", metric.name().replace('.', "_"));
     let (help, samples) = families.entry(name).or_default();
     *help = format!("{metric} per {per}.");
-    // Tests of one name share one sample: the worst.
+    // Tests of one name share one sample, which has the worst value.
     samples.entry(labels).and_modify(|worst| *worst = worst.max(value.value)).or_insert(value.value);
 }
 

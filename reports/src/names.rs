@@ -19,7 +19,7 @@ const DEFAULTS: [&str; 7] = [
     "std::pmr::polymorphic_allocator<",
 ];
 
-/// The function of a frame, else its offset in its module, as `addr2line` takes it.
+/// The function of a frame; without one, its offset in its module, in the form that `addr2line` takes.
 pub(crate) fn of_frame(frame: &Frame) -> String {
     match &frame.function {
         Some(function) => visible(&readable(function)).into_owned(),
@@ -116,7 +116,7 @@ fn with_arguments(text: &mut String, mut arguments: Vec<String>) {
     *text += &format!("<{}>", arguments.join(", "));
 }
 
-/// Only the function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
+/// Only the name of a function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
 pub(crate) fn short(function: &str) -> String {
     let readable = readable(function);
     let bare = without_template_arguments(&readable, "").unwrap_or_else(|| readable.clone().into_owned());
@@ -125,7 +125,7 @@ pub(crate) fn short(function: &str) -> String {
     let called = bare.rfind("operator()").map_or(0, |at| at + "operator()".len());
     let end = bare[called..].find('(').map_or(bare.len(), |at| called + at);
     let name = bare[..end].trim();
-    // The name of a template begins with its return type.
+    // The full name of a template instance begins with its return type.
     let begin = match name.find("operator") {
         Some(operator) => name[..operator].rfind(' '),
         None => name.rfind(' '),
@@ -193,7 +193,7 @@ fn operator(text: &str) -> Option<&str> {
         let known = SYMBOLS.into_iter().find(|known| symbol.starts_with(known))?;
         return text.get(.."operator".len() + known.len());
     }
-    // An arrow in a trailing return type or a Rust signature.
+    // This is an arrow in a trailing return type or a Rust signature.
     text.starts_with("->").then(|| &text[..2])
 }
 

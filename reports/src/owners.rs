@@ -1,4 +1,4 @@
-//! Reads CODEOWNERS as GitHub and GitLab do: who owns a file?
+//! Reads CODEOWNERS as GitHub and GitLab do, to find the owners of a file.
 //!
 //! Both: the last line that matches wins, a line without owners removes them, `*` stays within a folder, `**` does not,
 //! a pattern that ends with `/` or names a folder covers its contents. GitHub: a pattern with a slash inside begins at
@@ -7,7 +7,7 @@
 
 use globset::{Glob, GlobBuilder};
 
-/// Which platform's rules apply.
+/// The platform whose rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syntax {
     /// GitHub's.
@@ -17,7 +17,7 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// By the folder of the file, else by sections, which only GitLab has.
+    /// Decides by the folder of the file, otherwise by sections, which only GitLab has.
     #[must_use]
     pub fn of(path: &str, text: &str) -> Self {
         if path.contains(".github/") {
@@ -48,11 +48,12 @@ struct Section {
 struct Rule {
     patterns: Vec<Pattern>,
     owners: Vec<String>,
-    /// The files have no owner in this section, whatever other lines say.
+    /// Whether files in this section have no owner, whatever other lines say.
     excludes: bool,
 }
 
-/// A pattern. It is compiled only when needed: a compiled one takes kilobytes, and a file may have a hundred thousand.
+/// A pattern. It is compiled only when needed, because a compiled pattern takes kilobytes, and a file may have a
+/// hundred thousand patterns.
 #[derive(Debug)]
 struct Pattern {
     glob: String,
@@ -61,7 +62,7 @@ struct Pattern {
 }
 
 impl Owners {
-    /// Reads a file. Lines that cannot be read are in `ignored`: both platforms continue, too.
+    /// Reads a file. Lines that cannot be read are in `ignored`: both platforms also skip them.
     #[must_use]
     pub fn parse(text: &str, syntax: Syntax) -> Self {
         let mut owners = Self { sections: vec![Section::default()], ignored: Vec::new() };

@@ -5,12 +5,12 @@ use memgate_model::{Frame, Leak, LeakKind, Runner, SuiteReport, TestReport};
 
 use crate::visible::visible;
 
-/// The checked-out project, as the caller sees it: reporters read no folder.
+/// The checked-out project, as the caller sees it, because reporters read no folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkout {
-    /// Its absolute folder; empty: not known, then only relative files count.
+    /// Its absolute folder; empty: not known, so that only relative files count.
     pub root: String,
-    /// Java and Kotlin sources below it, relative: their debug information has no folders.
+    /// Java and Kotlin sources below it, as relative paths. (Their debug information has no folders.)
     pub sources: Vec<String>,
 }
 
@@ -35,8 +35,8 @@ impl Checkout {
         })
     }
 
-    /// Where to show a test, and a leak of it, in formats that accept only files: the leak's own place, else the source
-    /// of the test's class, else a path of the suite's name.
+    /// Where to show a test, and a leak of it, in formats that accept only files: the leak's own place, otherwise the
+    /// source of the test's class, otherwise a path made from the suite's name.
     pub(crate) fn shown(&self, suite: &SuiteReport, test: &TestReport, leak: Option<&Leak>) -> (String, u32) {
         let Place { file, line } = leak.and_then(|leak| self.place(leak)).unwrap_or_else(|| {
             let file = self.test_source(suite, test).unwrap_or_else(|| path_of(&suite.name));

@@ -14,7 +14,7 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
     let selected = filter(suite, test)?;
     let end = arguments.iter().position(|argument| argument == "--");
     let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
-    // memgate itself gives the argument to the programs of a shard.
+    // memgate itself passes this argument to the programs of a shard.
     let is_shard = own.iter().any(|argument| argument.starts_with("--partition"));
     let tests = if suite.selects_itself && !is_shard {
         selected_by_argument(tests, &selected)?
@@ -23,7 +23,7 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         tests.to_vec()
     };
     if let Some(tool) = tests.get(1).filter(|_| suite.runner == Runner::Junit) {
-        // Only these are known to run a part of the tests by filter.
+        // Only these tools are known to run a part of the tests by a filter.
         let tool = tool.rsplit('/').next().unwrap_or(tool);
         if !["mvn", "mvnw", "gradle", "gradlew"].contains(&tool) {
             return None;
@@ -34,7 +34,7 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         let name = suite.name.split('/').next().unwrap_or_default();
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
-    // A hunt takes a night, nobody watches a single test, and the machine was one of many.
+    // These options make no sense for a single test: a hunt takes a night, and the machine was one of many.
     const REPLACED: [&str; 5] = ["--filter", "--suite", "--hunt", "--partition", "--timings"];
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {
@@ -48,8 +48,8 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
     Some(command.join(" "))
 }
 
-/// The command of tests that are chosen by an argument of their program, which overrides `--filter`. `None`: nobody
-/// knows where the argument comes from.
+/// The command of tests that are chosen by an argument of their program, which overrides `--filter`. `None`: it is
+/// unknown where the argument comes from.
 fn selected_by_argument(tests: &[String], selected: &str) -> Option<Vec<String>> {
     let is_filter = |argument: &String| argument.trim_start_matches('-').starts_with("gtest_filter=");
     if tests.iter().any(is_filter) {
@@ -59,7 +59,7 @@ fn selected_by_argument(tests: &[String], selected: &str) -> Option<Vec<String>>
         };
         return Some(tests.iter().map(replaced).collect());
     }
-    // CMake's `gtest_discover_tests` calls each test by its name. Parameters have other names there.
+    // CMake's `gtest_discover_tests` calls each test by its name, but gives parameters other names.
     let is_ctest = tests.get(1).is_some_and(|tool| tool.rsplit('/').next() == Some("ctest"));
     let chooses = tests.iter().any(|argument| argument == "-R" || argument.starts_with("--tests-regex"));
     if !is_ctest || chooses || selected.contains(['/', '*']) {
@@ -85,7 +85,7 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
         Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
         // A scenario of a feature, or a test of a suite in a suite, is not a method.
         Runner::Junit | Runner::Instrumentation if id.contains('/') => None,
-        // All parameters of a test method. Names of JUnit 4 contain no types: a bracket belongs to the name.
+        // Selects all parameters of a test method. Names of JUnit 4 contain no types, so a bracket belongs to the name.
         Runner::Junit => id.split(['(', '[']).next().map(str::to_owned),
         Runner::Instrumentation => id.split('[').next().map(str::to_owned),
     }

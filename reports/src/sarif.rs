@@ -1,6 +1,6 @@
 //! SARIF 2.1.0, for code scanning: each leak is a result, its stack the code flow, its id the fingerprint. GitHub
-//! refuses a file if one location is in no source, and shows suppressed results like all others. So each location has a
-//! place, and waived leaks are left out.
+//! refuses a file if one location is in no source file, and shows suppressed results like all others. So each location
+//! has a source file, and waived leaks are left out.
 
 use memgate_model::{Frame, Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::summary::{in_short, of_a_leak, qualified};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
-/// GitHub's code scanning shows no more.
+/// Maximum number of results: GitHub's code scanning shows no more.
 const MAX_RESULTS: usize = 5000;
 
 #[derive(Serialize)]

@@ -40,7 +40,7 @@ pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     stacks
 }
 
-/// Functions of the stack of a leak, outermost first; without a stack, who holds it.
+/// Functions of the stack of a leak, outermost first; without a stack, its holders.
 #[must_use]
 pub fn names(leak: &Leak) -> Vec<String> {
     let mut names: Vec<String> = own(leak).iter().rev().map(of_frame).collect();
@@ -97,7 +97,7 @@ pub fn folded(report: &RunReport) -> String {
     text
 }
 
-/// At least one: less would not be shown at all.
+/// At least one, because a smaller amount would not be shown at all.
 fn whole(bytes: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
     let whole = bytes.round().max(1.0) as u64;
@@ -162,7 +162,7 @@ pub fn speedscope(report: &RunReport) -> Result<String, RenderError> {
     };
     let mut profiles =
         vec![profile("native: bytes per iteration", false), profile("Java: bytes per iteration", true)];
-    // It needs at least one profile, even an empty one.
+    // The format needs at least one profile, even an empty one.
     let empty = profiles.iter().all(|profile| profile.samples.is_empty());
     profiles.retain(|profile| empty || !profile.samples.is_empty());
     let file = File {

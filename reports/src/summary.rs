@@ -8,7 +8,7 @@ use crate::visible::visible;
 use crate::words::own_outcome;
 use crate::worst::not_passed;
 
-/// Most reasons that are named; the rest is counted.
+/// Most reasons that are listed; the others are counted.
 const MAX_REASONS: usize = 10;
 
 /// A test, a suite or a place with its problem.
@@ -17,7 +17,7 @@ pub(crate) struct Reason {
     pub(crate) verdict: Verdict,
     pub(crate) name: String,
     pub(crate) text: String,
-    /// For a test: where the page shows it.
+    /// For a test, its anchor in the page.
     pub(crate) anchor: Option<String>,
 }
 
@@ -71,12 +71,12 @@ pub(crate) fn headline(report: &RunReport) -> String {
     text + &crate::base::of_run(report)
 }
 
-/// The test passed, but what it leaves was not checked.
+/// The test passed, but the memory that it left was not checked.
 pub(crate) fn is_unscreened(test: &TestReport) -> bool {
     test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed
 }
 
-/// The verdict of a test in a few words: who leaks, if that is known.
+/// The verdict of a test in a few words, with the leaking function if it is known.
 pub(crate) fn in_short(test: &TestReport) -> String {
     let judged = matches!(test.verdict, Verdict::Fail | Verdict::Warn);
     let said = || culprit::of_test(test).or_else(|| figure(test));
@@ -90,8 +90,8 @@ pub(crate) fn in_short(test: &TestReport) -> String {
     }
 }
 
-/// The figure that a verdict is based on, to be shown below the line that names who leaks; `None`: nothing exceeds its
-/// threshold, or that line is this figure.
+/// The figure on which a verdict is based, to be shown below the line with the leaking function; `None` if nothing
+/// exceeds its threshold, or if that line is already this figure.
 pub(crate) fn statistics(test: &TestReport) -> Option<String> {
     culprit::of_test(test).and_then(|_| figure(test))
 }
@@ -162,7 +162,7 @@ pub fn anchor(qualified: &str) -> String {
     "t:".chars().chain(qualified.chars().map(safe)).collect()
 }
 
-/// Where the page shows each test: stable from run to run, so that a URL can be shared.
+/// The anchor of each test in the page. Anchors are stable from run to run, so that a URL can be shared.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     /// By the memory address of the test in the report.

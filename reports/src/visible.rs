@@ -50,8 +50,8 @@ pub fn harmless_in_colours(text: &str) -> String {
     without_commands(&safe)
 }
 
-/// Escapes what GitHub's runner, Azure Pipelines or TeamCity would read as a command: no line begins with `::`, not
-/// even after blanks and colours, and no line has one of their marks.
+/// Escapes text that GitHub's runner, Azure Pipelines or TeamCity would read as a command: no line begins with `::`,
+/// not even after blanks and colours, and no line has one of their marks.
 pub(crate) fn without_commands(text: &str) -> String {
     const MARKS: [&str; 3] = ["##[", "##vso[", "##teamcity["];
     let mut safe = String::with_capacity(text.len());

@@ -12,8 +12,8 @@ use plotters::style::register_font;
 use super::plot::{Plot, PlotKind, Role};
 use crate::error::RenderError;
 
-/// Larger than shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not smoothed. The text is
-/// readable even at the width of a phone.
+/// The drawing is larger than shown, because SVG coordinates are whole numbers, and thick lines of a bitmap are not
+/// smoothed. The text is readable even at the width of a phone.
 pub(super) const SIZE: (u32, u32) = (880, 420);
 /// Height of a mark on the time axis, as a share of the chart's.
 const MARK: f64 = 0.04;
@@ -112,7 +112,7 @@ fn draw_curve<DB: DrawingBackend>(
     plot: &Plot,
     (scale, y): (f64, Range<f64>),
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
-    // One line that goes up and down, instead of hundreds of elements.
+    // One line that goes up and down replaces hundreds of elements.
     let (foot, top) = (y.start, y.start + (y.end - y.start) * MARK);
     let comb: Vec<_> = plot.marks.iter().flat_map(|&x| [(x, foot), (x, top), (x, foot)]).collect();
     if !comb.is_empty() {
@@ -158,7 +158,7 @@ fn draw_lines<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Dots on a line of many points would only make it thicker.
+/// Keeps only points that need a dot: dots on a line of many points would only make it thicker.
 fn thinned(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     const MOST: usize = 40;
     let step = points.len().div_ceil(MOST).max(1);

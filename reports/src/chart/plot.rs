@@ -15,7 +15,7 @@ pub(crate) struct Plot {
     pub(crate) points: Vec<(f64, f64)>,
     /// Number of first points that belong to the warm-up and do not count.
     pub(crate) not_counted: usize,
-    /// Is every point the end of an iteration?
+    /// Whether every point is the end of an iteration.
     pub(crate) boundaries: bool,
     pub(crate) lines: Vec<Line>,
     /// Where tests end, in order.
@@ -53,7 +53,7 @@ pub(crate) enum Role {
     Threshold,
 }
 
-/// Growth first, because the verdict is based on it.
+/// Growth comes first, because the verdict is based on it.
 pub(crate) fn plots_of(test: &TestReport) -> Vec<Plot> {
     let growth = Metric::ALL.into_iter().filter_map(|metric| growth(test, metric));
     let curves = curved().filter_map(|metric| {
@@ -85,7 +85,7 @@ pub(crate) fn lanes(suite: &SuiteReport) -> Vec<Lane<'_>> {
 
 /// Memory over the whole run of a suite, with the ends of its tests.
 pub(crate) fn plots_of_suite(suite: &Lane<'_>) -> Vec<Plot> {
-    // The same time range for all, so that they can be compared.
+    // All plots have the same time range, so that they can be compared.
     let ends =
         suite.curve.iter().map(|point| point.t_ns).chain(suite.test_ends.iter().map(|(t_ns, _)| *t_ns));
     let end = seconds(ends.max().unwrap_or(0));
@@ -104,7 +104,7 @@ fn curved() -> impl Iterator<Item = Metric> {
 
 /// `, in MapCache.scroll`: the first test that ended after the peak.
 fn highest_in(suite: &Lane<'_>, plot: &Plot) -> String {
-    /// From so many ends on, some may be missing.
+    /// With this many ends or more, some may be missing.
     const ALL_KNOWN: usize = 500;
     let peak = plot.points.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let ends = suite.test_ends.iter().filter(|_| suite.test_ends.len() < ALL_KNOWN);

@@ -46,7 +46,7 @@ pub(crate) fn inline_svg(plot: &Plot) -> Result<String, RenderError> {
     Ok(svg)
 }
 
-/// Set by `page.css` for `.chart`.
+/// Attributes that `page.css` sets for `.chart`.
 const NEEDLESS: [&str; 8] = [
     " opacity=\"1\"",
     " font-family=\"sans-serif\"",

@@ -1,7 +1,7 @@
-//! Nested blocks, as wide as they are large: the contents of a heap, or what stacks allocate.
+//! Nested blocks whose widths show their sizes: the contents of a heap, or the bytes that stacks allocate.
 //!
 //! Data flow: a forest with sizes → SVG, which needs no script; a tooltip shows the name and size of each block. Blocks
-//! that are too small to see, or too many for a page, are left out: the tables have them.
+//! that are too small to see, or too many for a page, are left out; the tables contain them.
 
 use super::write::{Html, escape};
 
@@ -21,7 +21,7 @@ pub struct Block {
     pub name: String,
     /// Tooltip: name and size.
     pub title: String,
-    /// Its size; its parts together are not larger.
+    /// Its size. The sizes of its parts together are not larger.
     pub size: f64,
     /// Its parts, the largest first.
     pub inside: Vec<Block>,
@@ -93,7 +93,7 @@ pub(super) fn written(name: &str, width: f64, (x, y): (f64, usize)) -> String {
     format!("<text x={:.2} y={}>{}</text>", x + 3.0, y + 14, escape(&fitting(name, letters)))
 }
 
-/// What fits: the end of the name, which distinguishes functions of one namespace.
+/// The part of a text that fits: its end, which distinguishes functions of one namespace.
 fn fitting(text: &str, letters: usize) -> String {
     let length = text.chars().count();
     if length <= letters {

@@ -9,7 +9,7 @@ use super::write::Html;
 use crate::error::RenderError;
 use crate::stacks::{Frames, Stack, stacks};
 
-/// Most stacks that are shown, the largest first: a page cannot draw more, and nobody looks at more.
+/// Most stacks that are shown, the largest first: a page cannot draw more, and more would not be read.
 const MAX_STACKS: usize = 1000;
 const MAX_DEPTH: usize = 128;
 /// Rows of the table of functions.
@@ -18,7 +18,7 @@ const ROWS: usize = 15;
 #[derive(Serialize)]
 struct Data {
     frames: Vec<String>,
-    /// Kind (`n` native, `j` Java), bytes, frames by their index, outermost first.
+    /// For each stack: kind (`n` native, `j` Java), bytes, frames by index, outermost first.
     stacks: Vec<(char, f64, Vec<usize>)>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn section(report: &RunReport) -> Result<Html, RenderError> {
     Ok(html)
 }
 
-/// Bytes that each function leaks itself, and including the functions it calls.
+/// The bytes that each function leaks itself, and together with the functions that it calls.
 fn table(html: &mut Html, stacks: &[Stack], all: f64) {
     let mut bytes: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for stack in stacks {

@@ -1,4 +1,4 @@
-//! A leak group: what leaks, who holds it, where it was allocated, and how to accept it.
+//! A group of leaks: its title and holder, its allocation site, and how to accept it.
 
 use memgate_model::{Frame, Leak, LeakKind, format_bytes};
 

@@ -1,7 +1,8 @@
-//! The report as one page: it works offline, loads nothing, and runs only its own script. A policy forbids the rest.
+//! The report as one page: it works offline, loads nothing, and runs only its own script. A content security policy
+//! forbids everything else.
 //!
 //! Data flow: `page` orders the sections, verdict first; `test` writes a row and a body for each test; bodies of passed
-//! tests stay unparsed text until somebody opens them, so that a page with thousands of tests opens at once. `page.js`
+//! tests stay unparsed text until they are opened, so that a page with thousands of tests opens at once. `page.js`
 //! searches, sorts and filters, opens what the URL names, and draws the icicle. Every string goes through `write`.
 
 mod blocks;

@@ -10,7 +10,7 @@ use crate::error::RenderError;
 use crate::summary::{headline, reasons};
 use crate::words::verdict_word;
 
-/// The one style sheet, for the report and for the pages of a history.
+/// The only style sheet, for the report and for the pages of a history.
 pub const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
@@ -53,7 +53,7 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     Ok(page.0)
 }
 
-/// A page in the same look, without a script.
+/// A page with the same look, without a script.
 #[must_use]
 pub fn document(title: &str, body: &Html) -> String {
     let mut page = begun(title, "");
@@ -61,7 +61,8 @@ pub fn document(title: &str, body: &Html) -> String {
     page.0
 }
 
-/// The page up to its body. Nothing is loaded from elsewhere; inline, only the one style and what `scripts` allows.
+/// The page up to its body. Nothing is loaded from other places. Inline, only the one style sheet and the scripts that
+/// `scripts` allows may be used.
 fn begun(title: &str, scripts: &str) -> Html {
     let style = base64(&Sha256::digest(STYLE));
     let policy = format!(
@@ -91,7 +92,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The culprit, or the run in one line; reasons; the origin of the run.
+/// The leaking function, or the run in one line; reasons; the origin of the run.
 fn top(page: &mut Html, report: &RunReport) {
     let (class, word) = verdict_word(report.verdict);
     page.markup("<a class=skip href=#main>Skip to the tests</a>\n<header>\n<p class=crumb>");

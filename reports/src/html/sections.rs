@@ -1,5 +1,4 @@
-//! Sections about the whole run: problems, one-time growth, waivers, what was excluded, what measuring cost, the
-//! method.
+//! Sections about the whole run: problems, one-time growth, waivers, exclusions, the cost of measuring, the method.
 
 use memgate_model::{
     BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,
@@ -15,7 +14,7 @@ use crate::error::RenderError;
 use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times, told_of_shard};
 use crate::summary::qualified;
 
-/// Waivers that end within so many days are marked.
+/// Waivers that end within this many days are marked.
 const SOON_DAYS: i64 = 14;
 /// Most groups and names that are listed; the others are counted.
 const LISTED: usize = 100;

@@ -1,4 +1,4 @@
-//! The tests: a row with what matters, and a body with curves, leaks and how the verdict was made.
+//! The tests: for each a row with the main facts, and a body with curves, leaks and the steps to the verdict.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ use crate::words::{own_outcome, verdict_word, waive_until};
 use crate::worst::{leaked_bytes, not_passed};
 use crate::{clean, rerun};
 
-/// Bodies that are part of the page; all others are lines of text until they are opened, in the order of their rows.
+/// Number of bodies that are part of the page. All others are lines of text until they are opened, in the order of
+/// their rows.
 const OPEN_BODIES: usize = 50;
 
 const MANY: usize = 300;
@@ -49,8 +50,8 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
             }
         }
     }
-    // One element for all of them: five thousand more elements take a third of the time in which a browser opens the
-    // page.
+    // All of them share one element: five thousand more elements would take a third of the time in which a browser
+    // opens the page.
     let mut closed = Html::default();
     for (index, (suite, test)) in first.iter().copied().chain(rest).enumerate() {
         let parsed = index < OPEN_BODIES && index < first.len();
@@ -72,10 +73,10 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
 }
 
 /// Tests that left nothing, a line each: suite, milliseconds, name, and the anchor if the name does not determine it.
-/// The script of the page makes rows of those that are looked at.
+/// The script of the page makes rows of the visible ones.
 #[derive(Default)]
 struct Clean {
-    /// For each suite its name, and a body without what differs between its tests.
+    /// For each suite its name, and a body without the parts that differ between its tests.
     suites: Html,
     tests: Html,
 }
@@ -154,7 +155,7 @@ fn row(html: &mut Html, (suite, test): (&SuiteReport, &TestReport), anchor: &str
     html.text(&short).markup("</span></summary>");
 }
 
-/// Search words for a test besides its name: its leaks, with their classes, functions and files.
+/// Search words for a test in addition to its name: its leaks, with their classes, functions and files.
 fn found_by(test: &TestReport) -> String {
     const MOST: usize = 2000;
     let mut words = Vec::new();
@@ -182,7 +183,7 @@ fn body(
     html.text(&format!(" in {} · ", seconds(test.duration_s)));
     html.markup("<a").attribute("href", &format!("#{anchor}")).markup(">link to this test</a></p>");
     let basis = statistics(test).filter(|_| matches!(test.verdict, Verdict::Fail | Verdict::Warn));
-    // The basis begins with the shortest reason: it is not shown twice.
+    // The basis begins with the shortest reason, which is not shown twice.
     if !test.reason.is_empty() && basis.as_ref().is_none_or(|basis| !basis.starts_with(&test.reason)) {
         html.element("p class=reason", &test.reason);
     }

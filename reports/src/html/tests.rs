@@ -1,4 +1,4 @@
-//! The page as a whole: no text from outside acts in it, and its numbers are those of the JSON.
+//! Tests of the whole page: no text from outside becomes active in it, and its numbers are those of the JSON.
 
 use memgate_model::{Blamed, Followed, FollowedSite, FollowedTotal, LeakKind, Verdict, WaiverState};
 
@@ -15,7 +15,7 @@ fn the_page_is_one_file_that_loads_nothing() {
         {
             assert!(!page.contains(forbidden), "{name}: {forbidden}");
         }
-        // Except the CI job, which is a link and nothing more.
+        // The only exception is the CI job, which is just a link.
         let job = "<a rel=\"noopener noreferrer\" href=\"https://ci.example.com/7\">";
         let linked = usize::from(report.origin.is_some());
         assert_eq!(page.matches(job).count(), linked, "{name}");
@@ -27,7 +27,7 @@ fn the_page_is_one_file_that_loads_nothing() {
 #[test]
 fn names_made_to_break_out_stay_text() {
     let page = html(&sample::hostile()).unwrap();
-    // Tabs separate the fields of lines.
+    // Tabs are allowed, because they separate the fields of lines.
     assert!(page.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "no control character");
     assert!(!page.contains('\u{202e}') && page.contains("a\\u{0}b\\u{1b}[31mred"));
     assert!(!page.contains("<&\"'>"), "quotes and brackets are escaped");

@@ -1,4 +1,4 @@
-//! The only way text gets into the page: markup is `'static`, everything else is escaped.
+//! Writes all text of the page: markup is `'static`, and all other text is escaped.
 
 use crate::visible::{is_unsafe, visible};
 
@@ -15,7 +15,7 @@ pub fn escape(text: &str) -> String {
 pub struct Html(pub(super) String);
 
 impl Html {
-    /// What has been written.
+    /// The text written so far.
     #[must_use]
     pub fn written(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! What `--hunt` repeated, in one line.
+//! The tests that `--hunt` repeated, in one line.
 
 use memgate_model::Hunt;
 

@@ -1,8 +1,8 @@
-//! What sampling misses, in one line.
+//! The leaks that sampling misses, in one line.
 
 use memgate_model::format_bytes;
 
-/// Bytes that a test may leave, in intervals: seen in 19 of 20 runs, in half of them, and rarely.
+/// Bytes that a test may leave, as a multiple of the interval: seen in 19 of 20 runs, in half of them, and rarely.
 const LEFT: [f64; 3] = [3.0, 0.7, 0.125];
 
 /// `sampled every 512.0 KiB on average: of what a test leaves, 1.5 MiB go unseen with 5 %, …`.

@@ -6,7 +6,7 @@ use crate::human::paint::Paint;
 use crate::names::{self, in_module, without_template_arguments};
 use crate::visible::visible;
 
-/// The function column grows with its names up to this; longer names push their location to the right.
+/// Widest function column. Longer names push their location to the right.
 const WIDEST_FUNCTION: usize = 96;
 /// Narrowest function column, on the narrowest terminal.
 const NARROWEST_FUNCTION: usize = 24;

@@ -2,10 +2,10 @@
 
 use crate::figures::GAP;
 
-/// On narrower terminals, breaking lines does not help.
+/// Breaking lines does not help on narrower terminals.
 const NARROWEST: usize = 40;
-/// A continued line is indented by this more than the line itself. A line that begins at the margin continues as deep
-/// as the text below a headline.
+/// A continued line is indented by this many columns more than the line itself. A line that begins at the margin
+/// continues as deep as the text below a headline.
 const DEEPER: usize = 2;
 const BELOW_A_HEADLINE: usize = 6;
 

@@ -18,7 +18,7 @@ pub(super) struct Extras {
 pub(super) struct Extra {
     pub(super) attributes: Vec<(&'static str, Option<String>)>,
     pub(super) properties: Vec<(String, String)>,
-    /// Written after its failure.
+    /// Reruns, which are written after the failure of the element.
     pub(super) reruns: Vec<Rerun>,
 }
 

@@ -1,12 +1,12 @@
-//! Adds leaks to the JUnit files that the test runner itself wrote, on the tests that leaked: people who look at a test
-//! there see that it leaks.
+//! Adds leaks to the JUnit files that the test runner itself wrote, so that readers of these files see which tests
+//! leak.
 //!
 //! Data flow: the runner's document → events → the test cases that fail in the report, but did not fail by themselves →
-//! the same document with a `failure` in each, and the counts of its suites raised. Everything else stays as it is,
-//! byte by byte as far as the parser keeps it. A second merge changes nothing.
+//! the same document with a `failure` in each, and higher counts in its suites. Everything else stays unchanged, byte
+//! by byte as far as the parser keeps it. A second merge changes nothing.
 //!
-//! A document does not name its suite of memgate. If several suites have a test of one name, the other names of the
-//! document may decide; else the case stays as it is.
+//! A document does not contain the name of the suite in memgate. If several suites have a test of one name, the other
+//! names of the document may decide; otherwise the case stays unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub struct Merged {
     pub xml: Vec<u8>,
     /// Number of test cases that got a leak.
     pub cases: usize,
-    /// Tests that leak in one suite, while the document may be another suite's.
+    /// Tests that leak in one suite, if the document may belong to another suite.
     pub unclear: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ fn failing<'r>(
                 continue;
             }
             let owners: Vec<_> = (0..known.len()).filter(|&other| known[other].contains(&name)).collect();
-            // If a suite lacks a name of the document that another owner has, the document is not its own.
+            // If a suite lacks a name of the document that another candidate has, the document does not belong to it.
             let has_all =
                 |&&owner: &&usize| owners.iter().all(|&other| known[other].is_subset(&known[owner]));
             match owners.iter().filter(has_all).collect::<Vec<_>>().as_slice() {
@@ -145,7 +145,7 @@ fn events(xml: &[u8]) -> Result<Vec<Event<'static>>, Error> {
 
 type Hits<'r> = BTreeMap<usize, &'r TestReport>;
 
-/// The events that are test cases to fail, and by how much the counts of the suites around them rise.
+/// The events of the test cases that must fail, and the amounts by which the counts of the suites around them rise.
 fn hits<'r>(
     events: &[Event<'static>],
     failing: &BTreeMap<String, &'r TestReport>,
@@ -227,7 +227,7 @@ fn failure(
     start.push_attribute((&b"message"[..], message.as_bytes()));
     start.push_attribute(("type", "leak"));
     writer.write_event(Event::Start(start))?;
-    // Cleaned as for CDATA, but `]]>` is not split: this is no CDATA section.
+    // The text is cleaned as for CDATA, but `]]>` is not split, because this is no CDATA section.
     let text = cdata(&test_block(test, &test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
     writer.write_event(Event::Text(BytesText::from_escaped(written(&text))))?;
     writer.write_event(Event::End(BytesEnd::new("failure")))?;

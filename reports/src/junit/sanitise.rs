@@ -13,7 +13,7 @@ pub(super) fn cdata(text: &str) -> String {
     clean(text).replace("]]>", "]]]]><![CDATA[>")
 }
 
-/// Removes terminal sequences; writes an escape for what XML forbids or no viewer shows.
+/// Removes terminal sequences; escapes characters that XML forbids or that no viewer shows.
 fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -25,7 +25,7 @@ fn clean(text: &str) -> String {
         rest = &rest[c.len_utf8()..];
         match c {
             '\n' | '\t' => out.push(c),
-            // A parser would make a single line feed of both.
+            // A parser would turn both into a single line feed.
             '\r' if rest.starts_with('\n') => {}
             '\r' => out.push('\n'),
             c if is_unsafe(c) => out.extend(c.escape_default()),
@@ -35,8 +35,8 @@ fn clean(text: &str) -> String {
     out
 }
 
-/// Length of the terminal sequence at the start of `text` (ECMA-48). `None` for one without its end, so that a lone ESC
-/// never swallows what follows it.
+/// Length of the terminal sequence at the start of `text` (ECMA-48). `None` for a sequence without an end, so that a
+/// single ESC never removes the text after it.
 fn ansi_sequence(text: &str) -> Option<usize> {
     let (introducer, body) = if let Some(body) = text.strip_prefix('\u{9b}') {
         ('[', body)
