@@ -61,7 +61,7 @@ pub(crate) struct Held {
     pub(crate) library: Option<usize>,
 }
 
-/// Which collections are read as the elements they hold.
+/// The collections that are read as their elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collections {
     /// LeakCanary's: paths get the same fingerprints.

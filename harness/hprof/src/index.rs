@@ -138,7 +138,7 @@ pub struct Counts {
     pub elements: u64,
 }
 
-/// What the first pass found.
+/// Results of the first pass.
 #[derive(Debug)]
 pub struct Index {
     /// Title, size of ids, time.

@@ -78,8 +78,8 @@ const STATICS: [(&str, &str); 2] =
     [("android.os.Build$VERSION", "SDK_INT"), (WATCHERS[0], "heapDumpUptimeMillis")];
 
 impl Index {
-    /// What a copy without any text keeps: the names of classes, fields, methods and source files. Many of HotSpot's
-    /// other symbols are literals of the program.
+    /// Contents that a copy without any text keeps: the names of classes, fields, methods and source files. Many of
+    /// HotSpot's other symbols are literals of the program.
     #[must_use]
     pub fn kept_names(&self) -> Keep {
         Keep { names: Some(self.names()), ..Keep::default() }

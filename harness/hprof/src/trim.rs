@@ -190,7 +190,7 @@ impl<W: Write> Trimming<'_, W> {
         self.array = None;
         for byte in hash {
             let letter = LETTERS.get(usize::from(byte % 64)).copied().unwrap_or(0);
-            // Characters have two bytes, the first of which is 0.
+            // A character has two bytes. The first one is 0.
             self.to.write_all([0, letter].get(2 - width..).unwrap_or_default())?;
         }
         self.zeros(all - MARK * width)

@@ -236,8 +236,8 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// If the next record is a text of which no copy is wanted, skips it without copying. Returns `false` for a wanted
-    /// text, for another record, and for an incomplete one.
+    /// If the next record is an unwanted text, skips it without copying. Returns `false` for a wanted text, for another
+    /// record, and for an incomplete one.
     fn leave_out_text(&mut self) -> Result<bool, V::Error> {
         let head = 9_usize.saturating_add(self.id_bytes);
         if self.window(1) != [STRING] || !self.ready(head)? {
