@@ -27,7 +27,7 @@ pub(crate) fn of_report(report: &RunReport) -> u8 {
     u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
 }
 
-/// The same if an upload is required: a run that nobody else can see does not pass. A failure stays a failure.
+/// Like [`of_report`], if an upload is required: a run that was not uploaded does not pass. A failure stays a failure.
 #[must_use]
 pub(crate) const fn with_upload(code: u8, is_uploaded: bool) -> u8 {
     if code == PASS && !is_uploaded { NOT_MEASURED } else { code }

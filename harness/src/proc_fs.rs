@@ -30,7 +30,7 @@ pub(crate) fn most_descriptors() -> u64 {
     limit.unwrap_or(u64::MAX).min(MAX_ENTRIES as u64)
 }
 
-/// What a sample includes.
+/// Optional parts of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Depth {
     /// PSS and private dirty bytes: the kernel walks all page tables for them.

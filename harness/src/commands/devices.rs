@@ -91,7 +91,7 @@ impl Looked {
     }
 }
 
-/// What memgate can do on a device, or why it cannot be used.
+/// The capabilities of memgate on a device, or why the device cannot be used.
 fn ability(facts: &DeviceFacts) -> Result<String, String> {
     let DeviceFacts { api, abis, debuggable, booted, .. } = facts;
     if *api < OLDEST_API {

@@ -1,5 +1,5 @@
-//! Selects recipients: the fixed recipients get everything, each owner of leaking code gets their own leaks, nobody
-//! gets two mails.
+//! Selects recipients: the fixed recipients get everything, and each owner of leaking code gets their own leaks; no
+//! recipient gets two mails.
 
 use std::collections::{BTreeMap, BTreeSet};
 

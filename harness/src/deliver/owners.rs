@@ -17,7 +17,7 @@ use crate::output::Console;
 
 /// Where GitHub and GitLab look for the file, in this order.
 const PLACES: [&str; 4] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"];
-/// Maximum number of owners kept for a leak: with more, nobody is responsible.
+/// Maximum number of owners kept for a leak. With more owners, none is really responsible.
 const MOST: usize = 100;
 
 /// Adds the owners of leaking code to a report. `configured` is the file configured for mail; without it, the project's

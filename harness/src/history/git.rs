@@ -1,7 +1,7 @@
 //! The repository's data about the checked-out commit: its ancestors by first parents, whether tracked files differ,
 //! and the commit with which a review was merged.
 //!
-//! Runs `git` and tells it not to write: neither its index nor anything else in the clone changes. If `git` gives no
+//! Runs `git` so that it writes nothing: neither its index nor any other file of the clone changes. If `git` gives no
 //! answer (it is not installed, or the repository has another owner), there are no ancestors, and history orders runs
 //! by time.
 

@@ -50,7 +50,7 @@ pub struct Step<'a> {
     pub done: u64,
     /// Total number of tests.
     pub of: Option<u64>,
-    /// What runs now, and the verdict so far.
+    /// The current test or step, and the verdict so far.
     pub now: &'a str,
 }
 
@@ -124,7 +124,7 @@ impl Console {
     /// Prints a text to stderr that was already made harmless when rendered; it may have colours.
     pub fn rendered(&self, text: &str) {
         self.above_bar(|| {
-            // If stderr is closed, nobody can be told.
+            // If stderr is closed, the error cannot be reported anywhere.
             drop(writeln!(anstream::stderr().lock(), "{text}"));
         });
     }

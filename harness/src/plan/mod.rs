@@ -101,7 +101,7 @@ pub struct Plan {
     pub screen: Screen,
     /// How often the screening pass executes each GoogleTest test.
     pub screen_repetitions: u32,
-    /// What is measured in Java virtual machines.
+    /// Measurements in Java virtual machines.
     pub java: MeasureJava,
     /// Survivors of the windows of JVM suites that were accepted as clean, by suite.
     pub windows: BTreeMap<String, Vec<WindowBaseline>>,

@@ -18,7 +18,7 @@ const MAGIC: [u8; 4] = zstd::zstd_safe::MAGICNUMBER.to_le_bytes();
 /// For the frames of clean tests, an eighth smaller than with the library's default, at 80 MB/s.
 const LEVEL: i32 = 8;
 
-/// Streams from this size on are packed in a quarter of the time: nobody should wait seconds for disk space.
+/// Streams from this size on are packed in a quarter of the time: saving disk space must not take seconds.
 const LARGE: u64 = 8 << 20;
 const LEVEL_OF_LARGE: i32 = 1;
 

@@ -117,7 +117,7 @@ impl Divided {
     }
 }
 
-/// File in the session: which part of which run the shard did.
+/// File in the session that describes the shard's part of the run.
 pub const FILE: &str = "partition.json";
 
 /// Writes the partition into the session.

@@ -29,7 +29,7 @@ pub enum StoreError {
     /// Nothing was recorded there.
     #[error("open {}: there is no session (no session.json in it)", path.display())]
     NoSession {
-        /// What was named.
+        /// The named path.
         path: PathBuf,
     },
 }

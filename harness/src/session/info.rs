@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Version of `session.json`.
 pub const SESSION_SCHEMA_VERSION: u32 = 1;
 
-/// What ran, when and where.
+/// Description of a run: its command, time and place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// [`SESSION_SCHEMA_VERSION`] of the writer.
@@ -18,11 +18,11 @@ pub struct SessionInfo {
     pub started: String,
     /// memgate's own command line.
     pub command: Vec<String>,
-    /// Where it was called.
+    /// The folder in which memgate was called.
     pub working_directory: String,
     /// Name of the project, empty where none was given.
     pub project: String,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub machine: Machine,
     /// Commit, environment and lines, for the history; `None`: `history: off`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

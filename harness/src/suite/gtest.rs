@@ -241,7 +241,7 @@ pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
 /// becomes `*`. Other tests that this also selects are excluded by name.
 ///
 /// # Errors
-/// When the test is not in `all`, or cannot be told from another one.
+/// When the test is not in `all`, or cannot be distinguished from another one.
 pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
     if !all.iter().any(|test| test == id) {
         return Err(FilterError::NotListed(id.to_owned()));
@@ -265,7 +265,7 @@ pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
 /// A filter that selects these tests of `all` and no others.
 ///
 /// # Errors
-/// When one of them cannot be told from a test that is not among them.
+/// When one of them cannot be distinguished from a test that is not among them.
 pub fn filter_for_all(ids: &[String], all: &[String]) -> Result<String, FilterError> {
     let patterns: Vec<String> = ids.iter().map(|id| pattern_of(id)).collect();
     let wanted: BTreeSet<&String> = ids.iter().collect();

@@ -18,9 +18,9 @@ const SETUID_OR_SETGID: u32 = 0o6000;
 /// A program as found on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Where it is, absolute.
+    /// Its absolute path.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Set-user-id, set-group-id or file capabilities: the dynamic linker then ignores
     /// `LD_PRELOAD`.
@@ -55,7 +55,7 @@ pub enum InspectError {
     NotAProgram {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// Its actual kind.
         what: &'static str,
     },
     /// It cannot be read.

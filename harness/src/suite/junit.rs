@@ -30,11 +30,11 @@ pub use self::tools::{
 use crate::agent::OPTIONS_VARIABLE;
 use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 
-/// Options that the launcher's virtual machine has and the worker's has not. Soft references are not reported as leaks.
-/// Neither reflection nor a method handle becomes generated classes after some calls (for a method handle 127,
-/// `MethodHandleStatics`). A collection leaves no gaps, which it would fill with arrays of its own. There is no
-/// optimising compiler: it resolves all literals of a class, and loads the classes in the signature of each method that
-/// it compiles, however late (`CompileBroker::compile_method`).
+/// Options that only the launcher's virtual machine has, not the worker's. Soft references are not reported as leaks.
+/// Reflection and method handles do not become generated classes after some calls (for a method handle 127,
+/// `MethodHandleStatics`). A collection leaves no gaps, which it would fill with arrays of its own. The optimising
+/// compiler is disabled, because it resolves all literals of a class, and loads the classes in the signature of each
+/// method that it compiles, however late (`CompileBroker::compile_method`).
 const ADDED: [&str; 5] = [
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-Dsun.reflect.inflationThreshold=2147483647",
@@ -101,7 +101,8 @@ pub const WORKER_CLASS_PATH: &str = "memgate.worker.class.path";
 
 const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 
-/// Maximum number of rounds of a test class that is not suspect: two warm up, the ends of the others are compared.
+/// Maximum number of rounds of a test class that is not suspect: two rounds warm up, and the ends of the others are
+/// compared.
 pub const ROUNDS: u32 = 4;
 
 /// A suite: virtual machines with the same directory and class path, if the build configures them alike

@@ -14,14 +14,14 @@ use super::target::{STREAM, is_file, same, write};
 use super::watch::Watch;
 use crate::exit::ExpectedError;
 
-/// What a trimmed dump keeps, and whether equal contents stay equal.
+/// Contents that a trimmed dump keeps, and whether equal contents stay equal.
 #[derive(Clone, Copy)]
 pub(super) struct Keeps {
     pub(super) kept: Kept,
     pub(super) duplicates: bool,
 }
 
-/// What a trimmed dump keeps.
+/// Contents that a trimmed dump keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     /// Texts that an analysis reads, and single fields.

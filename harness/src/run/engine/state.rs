@@ -24,7 +24,7 @@ pub(in crate::run) enum Clocked {
     Alone,
 }
 
-/// What happens to a test that takes too long.
+/// Handling of a test that takes too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum Limit {
     /// memgate's own run: the test is ended.

@@ -234,7 +234,7 @@ fn has_boundaries(process: &Finished) -> bool {
     process.hello().offers(capability::GTEST)
 }
 
-/// Warns about removed programs: nobody can say any more whether they were tests.
+/// Warns about removed programs: it is no longer known whether they were tests.
 fn gone(console: &Console, listed: &Listed, done: &Done) {
     let gone = listed.gone(&said_hello(done));
     if let Some(first) = gone.first() {
@@ -272,7 +272,7 @@ fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> String {
     )
 }
 
-/// Reports a command of which no process said hello.
+/// Reports a command below which no process said hello.
 fn not_measured(
     planned: &PlannedSuite,
     (program, choice): (&Program, &Choice),
@@ -411,8 +411,8 @@ fn suites(
     screened
 }
 
-/// Processes that reached their end. A plain program may end a process that it started by a signal (a server for its
-/// tests). What such a process leaves is unknown.
+/// Processes that reached their end. A plain program may use a signal to end a process that it started (a server for
+/// its tests). What such a process leaves is unknown.
 fn ended_in_order(console: &Console, started: impl Iterator<Item = Finished>) -> Vec<Finished> {
     let is_over = |process: &Finished| process.record.end.is_some() && process.record.goodbye.is_some();
     let (over, broken_off): (Vec<_>, Vec<_>) = started.partition(is_over);

@@ -184,7 +184,7 @@ mod tests {
                 vec![(others(&[]), vec![0]), (others(&["-Xmx1g", "-Xmx2g", "level"]), vec![1])],
             ),
             (
-                // What only the build of one execution sets.
+                // A setting that only one execution of the build has.
                 &[("A", &[], &[]), ("A", &[("store", "disk")], &[]), ("B", &[], &["-XX:+UseZGC"])],
                 vec![
                     (others(&[]), vec![0]),

@@ -19,7 +19,7 @@ use crate::run::engine::{Context, Finished, Interrupts, Stopped};
 /// Time span of the tests of a process, in ns.
 type Span = (u64, u64);
 
-/// What ran at the same time as the tests of a suite.
+/// Processes that ran at the same time as the tests of a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Beside {
     Nothing,

@@ -33,11 +33,11 @@ pub(super) struct Once {
     pub(super) failed: bool,
     /// Whether the tests that ran can be screened: the runner reached its end, with the agent inside.
     pub(super) complete: bool,
-    /// What was not measured.
+    /// Descriptions of everything that was not measured.
     pub(super) problems: Vec<String>,
     /// Android's answer about the app's memory.
     pub(super) memory: Option<AppMemory>,
-    /// What its heap dump contains.
+    /// Checks of its heap dump.
     pub(super) heap: Vec<HeapCheck>,
 }
 

@@ -1,5 +1,5 @@
 //! Confirms the suspects of the rounds: the class is repeated alone in one process of the app, and if it grows, each of
-//! its tests. If it does not grow, the class after it may be the one that does ([`JavaSuspect::behind`]).
+//! its tests. If the class does not grow, the class after it may be the growing one ([`JavaSuspect::behind`]).
 
 use std::collections::VecDeque;
 use std::iter;
@@ -133,7 +133,7 @@ pub(super) struct Alone {
     pub(super) id: String,
     /// The app reports a class with a single test as that test: the other name it may have.
     pub(super) or: Option<String>,
-    /// What the runner selects.
+    /// The selection for the runner.
     pub(super) chosen: Vec<Selection>,
     /// Number of tests in it.
     pub(super) tests: usize,

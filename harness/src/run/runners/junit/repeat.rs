@@ -2,7 +2,7 @@
 //!
 //! Data flow: a suspect class → repeated as a whole → if it grows: rounds over its tests, in one virtual machine
 //! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
-//! execution, is reported for the class. If a class does not grow, the one after it may be the one that does
+//! execution, is reported for the class. If a class does not grow, the class after it may be the growing one
 //! ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes that get no time stay
 //! unconfirmed.
 //!
@@ -155,7 +155,7 @@ enum Repeated {
     NotFound,
     /// The time was over before enough was known.
     OutOfTime,
-    /// What became known, and whether it was seen to leak.
+    /// The result, and whether it was seen to leak.
     Known(ConfirmationFacts, bool),
 }
 
@@ -237,8 +237,8 @@ impl Repeater<'_, '_> {
         Ok(told)
     }
 
-    /// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: the rounds gave no
-    /// result.
+    /// Finds which of these tests of a class grow, by rounds over them in one virtual machine; `None`: the rounds gave
+    /// no result.
     async fn growing(
         &mut self,
         tests: &[Selection],
@@ -309,7 +309,7 @@ impl Repeater<'_, '_> {
         }
         let ended_well = done.ended.exit.is_success();
         let outcome = match outcome(self.context, done, &id, &output, self.finished) {
-            // It was never told to stop: it did not wait for our reply.
+            // It was not ordered to stop, so it did not wait for our reply.
             ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
                 ConfirmationFacts::Broken(
                     "it ended before enough was known: memgate answered too late".to_owned(),
