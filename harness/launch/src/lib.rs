@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 /// How long to wait for the output of a process that has ended while another process still holds it open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
-/// What to start, and how.
+/// A program to start, with its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// Looked up in `PATH` unless it contains a slash.
@@ -104,7 +104,7 @@ pub enum Exit {
     Code(i32),
     /// By a signal.
     Signal {
-        /// Which.
+        /// Its number.
         number: i32,
         /// Did it leave a core?
         core_dumped: bool,
@@ -117,7 +117,7 @@ pub enum LaunchError {
     /// It could not be started.
     #[error("start {}", program.display())]
     Start {
-        /// What.
+        /// The program.
         program: PathBuf,
         /// Why.
         source: io::Error,
@@ -125,7 +125,7 @@ pub enum LaunchError {
     /// It could not be waited for.
     #[error("wait for {}", program.display())]
     Wait {
-        /// What.
+        /// The program.
         program: PathBuf,
         /// Why.
         source: io::Error,
@@ -133,7 +133,7 @@ pub enum LaunchError {
     /// It did not end in time and was killed.
     #[error("wait for {}: it did not end within {limit:?}", program.display())]
     Timeout {
-        /// What.
+        /// The program.
         program: PathBuf,
         /// The limit.
         limit: Duration,
