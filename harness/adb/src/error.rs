@@ -19,7 +19,7 @@ pub enum AdbError {
     /// Nothing listens at the address of the server.
     #[error("reach the adb server at {address}")]
     NoServer {
-        /// Where.
+        /// The address.
         address: String,
         /// Why not.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum AdbError {
     /// The program could not be run.
     #[error("run {}", program.display())]
     Program {
-        /// Which.
+        /// The program.
         program: PathBuf,
         /// Why not.
         source: LaunchError,
@@ -41,7 +41,7 @@ pub enum AdbError {
     /// The program did not bring up a server.
     #[error("start an adb server at {address} with {}: {said}", program.display())]
     StartServer {
-        /// Where.
+        /// The address.
         address: String,
         /// The program.
         program: PathBuf,
@@ -51,7 +51,7 @@ pub enum AdbError {
     /// The program would kill the running server, because it is of another version.
     #[error("run {}: it is version {program_version}, the adb server at {address} is version {server_version}, and it would kill that server", program.display())]
     ServerVersion {
-        /// Where the server is.
+        /// The server's address.
         address: String,
         /// Its version.
         server_version: u32,
@@ -63,7 +63,7 @@ pub enum AdbError {
     /// The server closed the connection in the middle.
     #[error("hear the adb server at {address} answer `{request}`: it closed the connection")]
     ServerLost {
-        /// Where.
+        /// The server's address.
         address: String,
         /// The request.
         request: String,
@@ -71,7 +71,7 @@ pub enum AdbError {
     /// There is no device.
     #[error("find a device: the adb server at {address} has none")]
     NoDevices {
-        /// Where the server is.
+        /// The server's address.
         address: String,
     },
     /// There are several devices, and none was chosen.
@@ -80,7 +80,7 @@ pub enum AdbError {
     /// The requested device does not exist.
     #[error("find the device {serial}: {}", if known.is_empty() { "no device is connected".to_owned() } else { format!("there are {}", listed(known)) })]
     UnknownSerial {
-        /// Which.
+        /// The requested serial.
         serial: String,
         /// The existing devices.
         known: Vec<Listed>,
@@ -88,9 +88,9 @@ pub enum AdbError {
     /// The device is known, but does not answer (yet).
     #[error("{during}: the device {serial} is {state}")]
     Offline {
-        /// Which.
+        /// The device's serial.
         serial: String,
-        /// What was tried.
+        /// The request.
         during: String,
         /// `offline`, `connecting` or `authorizing`.
         state: State,
@@ -98,17 +98,17 @@ pub enum AdbError {
     /// This machine is not authorized on the device.
     #[error("{during}: the device {serial} is unauthorized")]
     Unauthorized {
-        /// Which.
+        /// The device's serial.
         serial: String,
-        /// What was tried.
+        /// The request.
         during: String,
     },
     /// The device does not run Android, or we have no permission to use it.
     #[error("{during}: the device {serial} is in the state `{state}`")]
     Unusable {
-        /// Which.
+        /// The device's serial.
         serial: String,
-        /// What was tried.
+        /// The request.
         during: String,
         /// Its state.
         state: State,
@@ -116,7 +116,7 @@ pub enum AdbError {
     /// The device was lost during the operation.
     #[error("{during}: the device {serial} was lost{}", state.as_ref().map_or_else(String::new, |state| format!(" (adb says: {state})")))]
     Lost {
-        /// Which.
+        /// The device's serial.
         serial: String,
         /// The operation.
         during: String,
@@ -126,7 +126,7 @@ pub enum AdbError {
     /// The device has no such socket.
     #[error("connect to @{name} on {serial}: nobody listens there")]
     NobodyListens {
-        /// Which device.
+        /// The device's serial.
         serial: String,
         /// The socket's name.
         name: String,
@@ -166,11 +166,11 @@ pub enum AdbError {
     /// A command on the device ended with a status other than 0.
     #[error("{during}: exit status {exit}{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
     Command {
-        /// What was tried.
+        /// The request.
         during: String,
         /// Its status.
         exit: u8,
-        /// What it printed.
+        /// Its output.
         said: String,
     },
     /// A file of this machine.
@@ -178,7 +178,7 @@ pub enum AdbError {
     Local {
         /// `read`, `write`.
         action: &'static str,
-        /// Which.
+        /// The file's path.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -188,13 +188,13 @@ pub enum AdbError {
     Unsayable {
         /// The beginning of the request.
         start: String,
-        /// What is wrong with it.
+        /// The problem with the request.
         why: &'static str,
     },
     /// `adb install` failed.
     #[error("install on {serial}: {said}")]
     Install {
-        /// Which device.
+        /// The device's serial.
         serial: String,
         /// adb's message.
         said: String,
@@ -208,7 +208,7 @@ impl AdbError {
         matches!(self, Self::Offline { .. } | Self::Lost { .. } | Self::UnknownSerial { .. })
     }
 
-    /// What to do; may be empty.
+    /// Advice for the user; may be empty.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
