@@ -86,7 +86,7 @@ impl<'a> Entry<'a> {
         self.method == STORED
     }
 
-    /// Its content, of which at most `most` bytes are unpacked.
+    /// Its content. At most `most` bytes are unpacked.
     ///
     /// # Errors
     /// It is damaged, longer than that, or packed by an unsupported method.

@@ -44,7 +44,7 @@ pub enum Oddity {
         /// The limit.
         backtrace_size: u64,
     },
-    /// One frame per stack tells little.
+    /// Stacks of one frame, which contain little information.
     #[error(
         "stacks have one frame: on 32-bit x86 that is the C library's own malloc, whoever called it (use backtrace=8 or more)"
     )]

@@ -49,7 +49,7 @@ pub(super) struct Method<'a> {
     pub(super) synthesized: bool,
     /// Code that was in several methods, and was moved out of them.
     pub(super) outline: bool,
-    /// The outline code that it calls: line of the outline, and the own line that it stands for.
+    /// The outline code that it calls: line of the outline, and the own line that this line represents.
     pub(super) calls_outline: BTreeMap<u32, u32>,
 }
 

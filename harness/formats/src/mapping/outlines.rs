@@ -11,8 +11,8 @@ impl Mapping<'_> {
         self.classes.get(class).is_some_and(|class| at(class, method, line).any(|method| method.outline))
     }
 
-    /// The line of this frame, in the renamed program, that stands for line `inside` of the outline that it calls.
-    /// `None`: it calls no outline.
+    /// The line of this frame, in the renamed program, that represents line `inside` of the outline that it calls.
+    /// `None` if it calls no outline.
     #[must_use]
     pub fn line_of_outline(
         &self,
