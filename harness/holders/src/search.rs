@@ -15,7 +15,7 @@ const HIT: u32 = 1 << 31;
 /// Maximum number of reported steps of a path: those at its root and those at its block.
 const MOST_STEPS: usize = 16;
 
-/// What holds the blocks of one allocation site.
+/// The holders of the blocks of one allocation site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// Its stack.
@@ -32,7 +32,7 @@ pub struct Site {
     pub way: Vec<Step>,
 }
 
-/// Blocks of one site, each of which refers to the next.
+/// Blocks of one site; each refers to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// Their stack.
@@ -344,8 +344,8 @@ impl Search<'_> {
     }
 }
 
-/// Among the blocks `left`, each of which another of them refers to: the blocks in cycles that nothing outside of the
-/// cycle refers to. Tarjan's algorithm, without recursion.
+/// Finds, among the blocks `left`, those in cycles that nothing outside of the cycle refers to. Another block of `left`
+/// refers to each of these blocks. Tarjan's algorithm, without recursion.
 fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn(u32) -> bool) -> Vec<u32> {
     #[derive(Clone, Copy)]
     struct Node {
