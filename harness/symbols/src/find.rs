@@ -114,7 +114,7 @@ fn hex(id: &[u8]) -> String {
 }
 
 /// Every ELF file with a build id below `dirs`. If several have the same id, the one with most symbol information.
-/// Folders behind symbolic links are not entered (they may form circles), and unreadable entries are skipped.
+/// Symbolic links to folders are not followed (they may form circles), and unreadable entries are skipped.
 fn index(dirs: &[PathBuf]) -> BTreeMap<Vec<u8>, PathBuf> {
     let mut found: BTreeMap<Vec<u8>, (Knows, PathBuf)> = BTreeMap::new();
     let mut open: Vec<PathBuf> = dirs.iter().rev().cloned().collect();
