@@ -16,12 +16,12 @@ const HEAPTRACK: &str = "/usr/lib/heaptrack/libheaptrack_preload.so";
 /// Memory limit for the peer: enough for every workload, and it stops a peer that grows without bound.
 const PEER_LIMIT_MIB: u32 = 6 * 1024;
 
-/// What is loaded into the workload.
+/// The library that is loaded into the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     /// Nothing.
     Plain,
-    /// The agent, recording with full stacks into a spool that nobody reads.
+    /// The agent, recording with full stacks into a spool without a reader.
     Tracked,
     /// The agent with options whose target is another program.
     Dormant,

@@ -3,8 +3,9 @@
 //!
 //! A boundary collects twice and runs finalizers in between: a collection keeps objects that wait for a finalizer. Then
 //! the app's heap is walked once ([`ArtHeap`]). Collection and walk are separate pauses, so objects that other threads
-//! make in between count as alive; the confirming run tells them from growth. Counters come from `android.os.Debug`,
-//! which only reads words. The number of allocated objects is never read, because that would stop the world.
+//! make in between count as alive; the confirming run distinguishes them from growth. Counters come from
+//! `android.os.Debug`, which only reads words. The number of allocated objects is never read, because that would stop
+//! the world.
 
 use jni::objects::{JString, JValue};
 use jni::{Env, jni_sig, jni_str};

@@ -21,7 +21,7 @@ pub(crate) struct Measured {
     pub(crate) state: JavaState,
     /// Holders of the classes that the harness named, in the second window after its order to explain.
     pub(crate) found: Vec<Found>,
-    /// Where their live objects were allocated.
+    /// Allocation sites of their live objects.
     pub(crate) alive: Alive,
 }
 

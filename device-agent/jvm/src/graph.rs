@@ -247,7 +247,7 @@ pub(super) enum Lost {
 
 /// Numbers of the references from each object, grouped by object.
 struct Outgoing {
-    /// Where the references of an object begin; one more entry at the end.
+    /// The start of each object's references; one more entry at the end.
     begins: Vec<u32>,
     edges: Vec<u32>,
 }

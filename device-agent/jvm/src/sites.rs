@@ -1,10 +1,9 @@
 //! Finds where live objects were allocated: a sampled object has its stack in its tag, for its whole life.
 //!
-//! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating
-//! thread) → the tag of the object says class, stack and the bytes it stands for ([`Sample`]) → in
-//! the windows of a survivor search every allocation of the grown classes is sampled, as far as
-//! their volume allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks
-//! the heap once and counts the tags.
+//! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating thread) → the tag of the
+//! object contains its class, its stack and the bytes that it represents ([`Sample`]) → in the windows of a survivor
+//! search every allocation of the grown classes is sampled, as far as their volume allows ([`Sites::look_closely`],
+//! [`Sites::look_again`]) → [`Sites::alive`] walks the heap once and counts the tags.
 //!
 //! All data is in the tags, so no event is needed when an object dies. No lock is held across a call into the virtual
 //! machine. All agents of a virtual machine share one interval between samples. It is set again at every boundary; if
@@ -183,7 +182,7 @@ impl Sites {
         self.channel().is_some_and(|channel| channel.follow_order() & PAUSED != 0)
     }
 
-    /// The bytes that a sampled allocation stands for.
+    /// The bytes that a sampled allocation represents.
     pub(crate) fn stands_for(&self, bytes: u64) -> u64 {
         weight(bytes, self.interval.load(Ordering::Relaxed))
     }

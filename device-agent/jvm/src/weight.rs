@@ -1,4 +1,4 @@
-//! Computes how many bytes a sampled object stands for.
+//! Computes how many bytes a sampled object represents.
 
 /// 1 - e^-x, for x from 0 to 32. Avoids linking libm into the guest.
 fn chance(x: f64) -> f64 {
@@ -9,7 +9,7 @@ fn chance(x: f64) -> f64 {
     (0..HALVINGS).fold(small, |part, _| part * (2.0 - part))
 }
 
-/// The bytes that a sampled object stands for: its own bytes divided by the chance that it was sampled.
+/// The bytes that a sampled object represents: its own bytes divided by the chance that it was sampled.
 pub(crate) fn weight(bytes: u64, interval: u32) -> u64 {
     let (size, mean) = (u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from), f64::from(interval));
     if interval == 0 || size >= 32.0 * mean {

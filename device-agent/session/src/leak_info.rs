@@ -95,7 +95,7 @@ pub fn give_back(words: *const u64) {
     OUT.lock().retain(|out| out.as_ptr() != words);
 }
 
-/// Where the frames of a stack are.
+/// Position of a stack's frames.
 type Stack = Range<usize>;
 
 /// The program counters of every stack, each once.

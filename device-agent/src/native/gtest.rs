@@ -63,8 +63,8 @@ const RESULT: usize = 23;
 const OLD_STRINGS: usize = 26;
 /// One of these two exists in versions in which tests can be skipped.
 const OF_TEST_SUITE: [usize; 2] = [13, 14];
-/// For a library, the lengths of its functions are not known, nor whether a part of a function lies before it.
-/// Addresses this near to a function also belong to GoogleTest.
+/// For a library, it is unknown how long its functions are, and whether a part of a function lies before it. Addresses
+/// this near to a function also belong to GoogleTest.
 const NEAR: usize = 1280;
 /// `operator new` is some fifty bytes long.
 const NEW_BYTES: usize = 96;

@@ -22,9 +22,9 @@ pub trait Arch: Sized {
     const FP: u64;
     /// DWARF number of the stack pointer.
     const SP: u64;
-    /// Where the return address is at the first instruction of a function.
+    /// DWARF number of the return address.
     const RA: u64;
-    /// Where the return address is at a function's first instruction.
+    /// Where the return address is at the first instruction of a function.
     const CALLED: Return;
     /// Can a return address lie anywhere in the frame?
     const RA_ANYWHERE: bool;

@@ -1,7 +1,7 @@
 //! The cost of recording, measured from within: some events are timed, and the others are estimated from them.
 //!
 //! A thread's first events are all timed: they read unwind rules for the first time, and touch new memory. Later, one
-//! of 256 allocations and one of 256 frees makes an event soon after it a sample. Which event that is, is random, so
+//! of 256 allocations and one of 256 frees makes an event soon after it a sample. The event is chosen at random, so
 //! that samples do not fall into step with the guest. Allocations and frees are estimated separately, because one costs
 //! many times the other and a guest may do all of one before all of the other. An event that is not a sample has no
 //! cost for this: the mark is in the word that every event reads anyway, to see whether its thread is already in

@@ -244,7 +244,7 @@ struct Directory<T, const N: usize> {
 impl<T: Zeroed, const N: usize> Directory<T, N> {
     const GROUP: usize = N.div_ceil(64);
 
-    /// The entry at `index`, of which only the low bits count.
+    /// The entry at `index`. Only the low bits of the index count.
     #[inline(always)]
     fn get(&self, index: usize) -> Option<&T> {
         // SAFETY: N is a power of two in all uses.

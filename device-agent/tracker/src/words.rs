@@ -1,8 +1,8 @@
 //! This library's words of each thread: its state, its depth in the agent's own work, and whether it has ended.
 //!
-//! With glibc and musl they are two words of initial-exec thread-local storage. Before API 29, bionic refuses libraries
-//! with thread-local storage, so there they are values of two thread keys: reading and writing a key neither allocates
-//! nor locks.
+//! With glibc and musl, these are two words of initial-exec thread-local storage. Before API 29, bionic refuses
+//! libraries with thread-local storage, so there they are the values of two thread keys: reading and writing a key
+//! neither allocates nor locks.
 
 use crate::state::ThreadState;
 

@@ -1,4 +1,4 @@
-//! What the agent can do in a process: the names in [`crate::Hello::capabilities`], which the agent writes and the
+//! Capabilities of the agent in a process: the names in [`crate::Hello::capabilities`], which the agent writes and the
 //! harness reads.
 
 /// The hooks see native allocations.

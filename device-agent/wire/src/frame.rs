@@ -50,7 +50,7 @@ pub enum Frame {
     NativeHolders(NativeHolders),
     /// Tests whose leftovers were all freed.
     Freed(Freed),
-    /// Where the stream comes from, if it is a Java virtual machine.
+    /// The Java virtual machine from which the stream comes.
     JvmInfo(JvmInfo),
     /// Classes that later frames refer to.
     Classes(Classes),
@@ -60,7 +60,7 @@ pub enum Frame {
     JavaState(JavaState),
     /// Java stack nodes that later frames refer to.
     JavaStacks(JavaStacks),
-    /// Where surviving objects were allocated.
+    /// Allocation sites of surviving objects.
     JavaSites(JavaSites),
     /// The holders of the objects that grew.
     Holders(Holders),
@@ -601,7 +601,7 @@ pub struct ThreadEntry {
 pub struct FdEntry {
     /// Number.
     pub fd: u32,
-    /// What it refers to (`/proc/PID/fd/N`).
+    /// The target that it refers to (`/proc/PID/fd/N`).
     pub target: String,
 }
 

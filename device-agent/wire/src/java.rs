@@ -307,7 +307,7 @@ pub struct JavaExhausted {
     pub classes: Vec<ClassCount>,
     /// The sites with most bytes of sampled objects in the heap.
     pub sites: Vec<JavaSite>,
-    /// The heap dump that the virtual machine was told to write.
+    /// The heap dump that the virtual machine was ordered to write.
     pub dump: Option<String>,
 }
 

@@ -152,7 +152,7 @@ pub enum HeldLink {
         /// Its name in `/proc`; empty: none.
         name: String,
     },
-    /// Blocks of one allocation site, each of which refers to the next.
+    /// Blocks of one allocation site; each refers to the next.
     Blocks {
         /// Their stack.
         stack: u32,

@@ -100,7 +100,7 @@ pub struct Start {
     pub folder: String,
     /// Its file.
     pub path: String,
-    /// Its arguments, the first of which is its own name; empty if they do not matter.
+    /// Its arguments, beginning with its own name; empty if they do not matter.
     pub arguments: Vec<String>,
 }
 

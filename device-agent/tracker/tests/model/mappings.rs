@@ -81,7 +81,7 @@ fn parts_made_accessible_by_two_threads() {
     });
 }
 
-/// A concurrent reader is told about the change, or sees the state before or after it.
+/// A concurrent reader learns that something has changed, or sees the state before or after the change.
 #[test]
 fn look_while_a_part_is_unmapped() {
     check("look_while_a_part_is_unmapped", (2, 3), || {
