@@ -99,7 +99,7 @@ impl Changes {
         if parts.is_empty() { headline(report) } else { parts.join(", ") }
     }
 
-    /// What happened to a leak of this run; `None`: it did not change.
+    /// The change of a leak of this run, in words; `None`: it did not change.
     #[must_use]
     pub fn word(&self, id: &str) -> Option<&'static str> {
         let words = [(&self.new, "new"), (&self.back, "back after its fix"), (&self.grew, "larger")];

@@ -83,7 +83,7 @@ fn slack(title: &str, summary: &str, lines: &[(String, String)], link: Option<(&
     let mut blocks =
         vec![json!({"type": "header", "text": {"type": "plain_text", "text": header}}), plain(summary)];
     blocks.extend(lines.iter().map(|(name, text)| {
-        // Only in code, Slack neither formats text nor notifies anybody.
+        // Slack formats text and notifies people in it, except in code.
         let text = if text.is_empty() { String::new() } else { format!("\n`{}`", escape(text)) };
         section(format!("`{}`{text}", escape(name)))
     }));

@@ -124,7 +124,7 @@ pub struct FigureSide {
     pub value: f64,
     /// Bounds of its interval.
     pub bounds: (f64, f64),
-    /// What the value is per: iteration, test or suite.
+    /// The unit to which the value refers: iteration, test or suite.
     pub per: Per,
     /// Whether a change counts: noise does not move the figure, or a threshold judges it.
     pub counts: bool,

@@ -26,7 +26,7 @@ use enrich::{Extra, Extras, enrich};
 pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};
 
-/// Which of JUnit's many dialects is written.
+/// The dialect of JUnit XML to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flavour {
     /// Only what the schema of Jenkins' xUnit plugin (`junit-10.xsd`) allows.

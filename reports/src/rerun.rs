@@ -34,7 +34,8 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         let name = suite.name.split('/').next().unwrap_or_default();
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
-    // These options make no sense for a single test: a hunt takes a night, and the machine was one of many.
+    // These options make no sense for a single test: a hunt takes a night, nobody watches a single test, and the
+    // machine was one of many.
     const REPLACED: [&str; 5] = ["--filter", "--suite", "--hunt", "--partition", "--timings"];
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {

@@ -88,7 +88,7 @@ fn file_name(text: &str) -> String {
     const LONGEST: usize = 180;
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let name: String = text.chars().map(safe).take(LONGEST).collect();
-    // Neither a hidden file nor a parent folder.
+    // The name must not mean a hidden file or a parent folder.
     name.trim_start_matches('.').to_owned()
 }
 
