@@ -1,9 +1,8 @@
-//! Java heap dumps: what is in them, what holds it, and how much each object holds.
+//! Analyses Java heap dumps: their contents, the holders of objects, and how much each object retains.
 //!
 //! Data flow: a file → [`read`]: one walk over its records for each pass → [`Index`]: the first pass, everything but
 //! references → [`Graph`]: the second pass, references as ranks → leaks and their paths ([`Heap::analyse`]), or
-//! [`Dominators`] and what each object retains. No object is kept as such: each costs 20 bytes, and no search uses
-//! recursion.
+//! [`Dominators`] and retained sizes. No object is kept as such: each costs 20 bytes, and no search uses recursion.
 #![forbid(unsafe_code)]
 
 mod analysis;

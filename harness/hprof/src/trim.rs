@@ -4,7 +4,7 @@
 //! fields stay, unless they are to be removed too.
 //!
 //! Data flow: a dump → [`trim`], a visitor of the walk that copies → the trimmed dump, piece by piece: a dump is as
-//! large as its heap. [`trim_file`] keeps what [`crate::Keep`] names: what an analysis reads.
+//! large as its heap. [`trim_file`] keeps the contents that [`crate::Keep`] names, which an analysis reads.
 //!
 //! A dump that is incomplete, or has unknown records, is an error with its position.
 

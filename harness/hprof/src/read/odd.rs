@@ -34,7 +34,7 @@ pub enum Odd {
     Hierarchy,
     /// A text of more than 64 KiB: its beginning is kept.
     LongText,
-    /// Collections that contain each other over and over: not read as collections any more.
+    /// Collections that contain each other repeatedly. They are no longer read as collections.
     Collections,
 }
 

@@ -57,7 +57,7 @@ pub struct ClassDump {
     pub fields: Vec<Field>,
 }
 
-/// Receives what a walk finds. All methods are optional; the error type is not.
+/// Receives the contents that a walk finds. All methods are optional; the error type is not.
 pub trait Visit {
     /// An error that ends a walk early.
     type Error: From<io::Error> + From<ReadError>;
