@@ -71,7 +71,7 @@ fn tell_missing_samples(inputs: &[PathBuf], console: &Console) {
     }
 }
 
-/// The shard that is judged, if it is the only input. The result lacks what the other shards found.
+/// The shard that is judged, if it is the only input. The result lacks the findings of the other shards.
 fn part(inputs: &[PathBuf], console: &Console) -> Result<Option<Partition>, ExpectedError> {
     let sessions = inputs.iter().filter(|input| !input.is_file() || input.ends_with("session.json"));
     let mut parts = Vec::new();
@@ -112,8 +112,8 @@ fn symbol_sources(settings: &Settings, request: &GateArgs, world: &World) -> Vec
     request.symbols.iter().cloned().chain(configured.filter(|path| path.exists())).collect()
 }
 
-/// Uses the base with which the first session with a history was judged; if it had none, a base that was fetched since.
-/// No server is asked.
+/// Uses the base with which the first session with a history was judged; if it had none, a base that was fetched later.
+/// No server gets a request.
 fn hold_against(
     policy: &mut GatePolicy,
     settings: &Settings,

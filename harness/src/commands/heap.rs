@@ -203,7 +203,7 @@ fn groups(
     Ok(Answer::pass(Shown::classes(rows, top), path, odd))
 }
 
-/// The largest objects, and what each dominates.
+/// The largest objects, and the objects that each dominates.
 fn trees(
     (path, renames): Named<'_>,
     of: Option<&str>,

@@ -106,7 +106,7 @@ pub(crate) fn letters(
     Ok(letters)
 }
 
-/// The leaks of each owner who does not get all of them anyway.
+/// The leaks of each owner, without owners who get all leaks anyway.
 fn by_owner(
     report: &RunReport,
     settings: &Mail,

@@ -590,7 +590,7 @@ mod tests {
         let end = read_process(&stream, |_, t_ns| times.push(t_ns)).unwrap();
         assert_eq!(times, [5, 10, 11, 20, 30]);
         assert_eq!(end.frames, 2);
-        // Both what could not be seen and that there was more are errors.
+        // Both are errors: data that could not be seen, and samples that are cut off.
         let unseen = ErrorFrame { code: ErrorCode::Unlisted, text: "unseen".to_owned() };
         encode(&Frame::Error(unseen), 31, &mut samples);
         encode(&log("cut"), 32, &mut samples);

@@ -26,8 +26,8 @@ use crate::reading::stream::{Reader, StreamError};
 
 /// Minimum interval between samples.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// A guest that does not wait at its boundaries does not wake us: they are read at least this often, whatever the
-/// sample interval.
+/// A guest that does not wait at its boundaries does not wake us: its boundaries are read at least this often, whatever
+/// the sample interval.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// The pid in the control page of a spool; `None`: the file is not a spool.
@@ -179,9 +179,9 @@ impl<'a> Following<'a> {
         let sample = self.take(Occasion::Boundary);
         self.deliver()?;
         let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
-        // The same number may be different descriptors.
+        // The number may be equal although the descriptors are different.
         let (came, ended) = (std::mem::take(&mut self.handles_came), std::mem::take(&mut self.ended));
-        // One test may have opened what another closed.
+        // One test may have opened a descriptor, and another one closed one.
         let is_end = at.as_ref().is_some_and(|(boundary, _)| boundary.kind == BoundaryKind::TestEnd);
         let others = came || ended > u32::from(is_end);
         let compared = at

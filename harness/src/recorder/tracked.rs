@@ -103,7 +103,7 @@ impl Tracked {
         Ok(Counters { allocations, frees, allocated_bytes, freed_bytes, ..Counters::default() })
     }
 
-    /// Frees the guest for good: it no longer waits at boundaries.
+    /// Frees the guest permanently: it no longer waits at boundaries.
     pub(super) fn detach(&self) {
         // If the page is gone, no guest waits on it.
         drop(handshake::detach(&self.page));

@@ -326,7 +326,7 @@ fn seen(
     })
 }
 
-/// Keeps what the dump's containers hold, also after the dump is gone: `memgate heap growth` compares it between runs.
+/// Keeps the contents of the dump's containers after the dump is gone: `memgate heap growth` compares it between runs.
 fn keep_ledger(to: &Path, ledger: &Ledger) -> Result<(), String> {
     let text = serde_json::to_vec(ledger).map_err(|why| format!("has no ledger: {why}"))?;
     write_atomically(to, &text).map_err(|why| format!("has no ledger: failed to {}", chain(&why)))

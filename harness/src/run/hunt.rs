@@ -27,7 +27,7 @@ const LEAST_OF_OPEN: Duration = Duration::from_secs(6);
 /// Maximum number of named tests that cannot be repeated.
 const NAMED: usize = 20;
 
-/// Hunts in all suites, and notes in each what was done.
+/// Hunts in all suites, and notes the result in each.
 pub(super) async fn hunt(
     context: &mut Context<'_>,
     suites: &mut [Screened],

@@ -102,7 +102,7 @@ pub struct JavaFacts {
     /// Classes with no more survivors than the baseline.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unchanged: BTreeSet<String>,
-    /// Classes that cannot be repeated, and what they do instead: `hangs`.
+    /// Classes that cannot be repeated, with their behaviour: `hangs`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub breaking: BTreeMap<String, String>,
     /// How long the rounds took that such classes ended, seconds.
@@ -373,7 +373,7 @@ impl SuiteFacts {
         }
     }
 
-    /// Adds what the heap dump shows for each time that memory ran out.
+    /// Adds the findings of the heap dump for each time that memory ran out.
     fn held(&self, mut process: ProcessInput) -> ProcessInput {
         let dumps = self.heap.iter().flat_map(|heap| &heap.dumps);
         let exhausted = process.record.java.iter_mut().flat_map(|java| &mut java.exhausted);

@@ -18,7 +18,7 @@ pub enum StoreError {
         /// Why not.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has unexpected content.
     #[error("read {}", path.display())]
     Parse {
         /// The file.

@@ -4,7 +4,7 @@
 //! `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names sort by time. A session in use is
 //! locked, so that another memgate does not remove it; folders that are not sessions are left alone.
 //!
-//! The known data of a run besides its frames are its [`facts`], with [`naming`] of suites. A run writes them;
+//! The data of a run that are not in its frames are its [`facts`], with [`naming`] of suites. A run writes them;
 //! [`offline`] rebuilds them from the streams alone, using the [`label`] with which each was started.
 
 pub mod facts;

@@ -49,7 +49,7 @@ impl Analyze<'_> {
         Ok(Answer { shown, code, odd })
     }
 
-    /// The exit code; warns about what was not searched.
+    /// The exit code; warns about parts that were not searched.
     fn code(&self, analysis: &Analysis, known_leaks: Option<&BTreeSet<String>>, watch: &Watch<'_>) -> u8 {
         let console = watch.console();
         let nothing_asked = analysis.about.rules == 0 && self.leaks.is_empty();

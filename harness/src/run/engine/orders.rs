@@ -172,7 +172,7 @@ pub(in crate::run) struct Last {
 }
 
 impl Last {
-    /// `copies`: search for the holders of what grew.
+    /// `copies`: whether to search for the holders of blocks that grew.
     pub(in crate::run) const fn new(copies: bool) -> Self {
         Self { copies, ends: false }
     }

@@ -195,7 +195,7 @@ impl RunState {
         self.finished.push(Finished { process: live.process, record, ending });
     }
 
-    /// The time limit for what a process does now.
+    /// The time limit for the current activity of a process.
     fn limit(&self, live: &Live) -> Duration {
         let own = live.open.as_ref().and_then(|test| self.limits.get(test));
         own.copied().unwrap_or_else(|| self.limit.duration())

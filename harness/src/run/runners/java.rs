@@ -107,7 +107,7 @@ impl Repeating {
 impl Orders for Repeating {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         self.native.observe(record);
-        // Finalizers and cleaners may be about to free what remains.
+        // Finalizers and cleaners may be about to free the remaining blocks.
         if self.native.has_risen() && self.settle.again(boundary, record) {
             return Reply::of(order::SETTLE);
         }

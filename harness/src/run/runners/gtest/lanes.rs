@@ -29,7 +29,7 @@ pub(super) enum Beside {
     Itself,
 }
 
-/// How many runs may go on at the same time, and what ran in parallel with the tests of each suite.
+/// How many runs may go on at the same time, and which processes ran in parallel with the tests of each suite.
 pub(super) fn at_once<'a>(suites: impl Iterator<Item = Vec<&'a ProcessRecord>>) -> (usize, Vec<Beside>) {
     let spans: Vec<Vec<Span>> =
         suites.map(|records| records.into_iter().filter_map(span).collect()).collect();

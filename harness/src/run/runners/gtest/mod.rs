@@ -1,4 +1,4 @@
-//! GoogleTest, and whatever reports boundaries like it: suspects run again, each alone.
+//! GoogleTest, and other sources of boundaries that behave like it: suspects run again, each alone.
 //!
 //! Data flow: screened suites → [`stacks`], if the screening pass took none → `analysis::screen` → each suspect gets a
 //! process of its own that repeats this one test ([`confirm`]; several at the same time if the user's own run had

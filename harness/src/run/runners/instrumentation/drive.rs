@@ -64,7 +64,7 @@ pub(super) struct Done {
     pub(super) run: InstrumentationRun,
     /// How it ended, as reported by the system.
     pub(super) ending: Ending,
-    /// Why the stream of `am` could not be read to its end. If the device is gone, it is asked nothing more.
+    /// Why the stream of `am` could not be read to its end. If the device is gone, it gets no more requests.
     pub(super) lost: Option<Lost>,
     /// Processes that were measured, in the order they began.
     pub(super) finished: Vec<Finished>,

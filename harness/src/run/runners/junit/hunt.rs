@@ -1,8 +1,7 @@
 //! Hunting in Java test classes that the rounds did not suspect.
 //!
-//! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`]) → what rose in some
-//! of the windows is confirmed like any suspect ([`Repeater`]), with enough executions in a window that it rises in
-//! each.
+//! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`]) → growth in some of
+//! the windows is confirmed like any suspect ([`Repeater`]), with enough executions in a window that it grows in each.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};

@@ -135,8 +135,8 @@ pub(super) async fn screen(
     Ok(suites)
 }
 
-/// Runs the command as the user would; returns what its virtual machines recorded, and the option that loads the agent
-/// into them.
+/// Runs the command as the user would; returns the recordings of its virtual machines, and the option that loads the
+/// agent into them.
 async fn build(
     context: &mut Context<'_>,
     files: &Files,

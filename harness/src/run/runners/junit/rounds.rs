@@ -147,7 +147,7 @@ struct Ran {
     spoken: Result<(), AgentlessError>,
     /// File of its output.
     output: String,
-    /// Classes that were excluded because they break the rounds, and what they do.
+    /// Classes that were excluded because they break the rounds, and how they do it.
     breaking: BTreeMap<String, String>,
     /// How long the rounds took that such classes ended.
     lost: Duration,
@@ -198,7 +198,7 @@ async fn until_whole(
     }
 }
 
-/// The class in whose window the launcher ended too early, and what that class does.
+/// The class in whose window the launcher ended too early, and how that class breaks the rounds.
 fn broken_off(done: &Done, suite: &str, policy: &GatePolicy) -> Option<(String, &'static str)> {
     let process = done.finished.iter().find(|process| process.is_main())?;
     let class = open_class(process)?;
