@@ -1,4 +1,4 @@
-//! The errors between us and a device, each with a hint for what to do.
+//! Errors of requests to a device, each with advice for the user.
 
 use std::io;
 use std::path::PathBuf;

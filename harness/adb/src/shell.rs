@@ -54,7 +54,7 @@ impl Output {
     /// Turns an exit status other than 0 into an error of `what`.
     ///
     /// # Errors
-    /// [`AdbError::Command`] with what the command printed.
+    /// [`AdbError::Command`] with the output of the command.
     pub fn success(self, what: &str) -> Result<Self, AdbError> {
         if self.exit == 0 {
             return Ok(self);
@@ -95,7 +95,7 @@ impl Device {
             (format!("shell,v2,raw:{command}"), Protocol::Packets(Packets::default()))
         } else {
             let marked = Marked::new();
-            // On a line of its own, whatever the command ends with.
+            // The status gets a line of its own, whatever the command ends with.
             (format!("shell:{command}\necho {}$?", marked.marker), Protocol::Marked(marked))
         };
         let connection = self.open(&service, &during).await?;
