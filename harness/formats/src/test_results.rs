@@ -26,7 +26,7 @@ pub enum TestOutcome {
 /// A test as its runner names it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestResult {
-    /// Its class, without what Surefire's `reportNameSuffix` adds in brackets.
+    /// Its class, without the suffix in brackets that Surefire's `reportNameSuffix` adds.
     pub class: String,
     /// Its name, without the brackets that JUnit 5 and Gradle write after it.
     pub name: String,

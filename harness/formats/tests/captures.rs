@@ -1,7 +1,7 @@
-//! Tests with captures of a real Android 9: each result must equal what the captured program says it left behind.
+//! Tests with captures of a real Android 9: each result must equal the leaks that the captured program states.
 //!
-//! Next to each buffer the program wrote what it meant to leave live (`truth`) and the addresses of its own functions
-//! (`symbols`).
+//! Next to each buffer, the program wrote the allocations that it left on purpose (`truth`) and the addresses of its
+//! own functions (`symbols`).
 #![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
 
 use std::collections::BTreeMap;
@@ -233,7 +233,7 @@ fn untouched_and_zero_out_values_are_told_apart_from_an_empty_heap() {
     assert!(zeros > 10 && untouched > 10, "{zeros} and {untouched}");
 }
 
-/// Checks also the buffers of a program at its end: what it leaked still exists.
+/// Also checks the buffers of a program at its end, when its leaks still exist.
 #[test]
 fn the_attributed_records_of_every_heap_dump_equal_the_truth() {
     let dumps = files(".txt");

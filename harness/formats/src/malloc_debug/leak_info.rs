@@ -43,7 +43,7 @@ pub enum LeakInfoError {
     OtherLength {
         /// `overall_size`.
         told: u64,
-        /// Bytes at hand.
+        /// Bytes of the buffer.
         found: u64,
     },
     /// The out values contradict themselves.
@@ -59,7 +59,7 @@ pub enum LeakInfoError {
     /// The buffer is not a whole number of records.
     #[error("{found} bytes are no whole number of records of {info_size}")]
     PartOfARecord {
-        /// Bytes at hand.
+        /// Bytes of the buffer.
         found: u64,
         /// The reported value.
         info_size: u64,

@@ -18,7 +18,7 @@ pub enum Oddity {
         "`num` is no count here (Android 7 writes the depth of the stack there): every record is read as one allocation"
     )]
     NumIsNoCount,
-    /// The stated total is not what the records add up to.
+    /// The stated total differs from the sum of the records.
     #[error("the total is stated as {stated} B, the records add up to {summed} B")]
     TotalDiffers {
         /// As stated.
