@@ -2,7 +2,7 @@
 //!
 //! Suffixes that a compiler adds when it clones a function (`.constprop.0`, `.cold`) are dropped, and so is Rust's
 //! hash: they change from build to build. A name that would grow beyond [`MAX_NAME`] is cut: a hostile name of a
-//! hundred bytes can stand for gigabytes.
+//! hundred bytes can expand to gigabytes.
 
 use std::fmt::{self, Write};
 

@@ -54,7 +54,7 @@ impl Program {
     /// `None`, with a message, if there is no compiler.
     fn build(flags: &[&str]) -> Option<Self> {
         if Command::new("c++").arg("--version").output().is_err() {
-            // Written to the handle: the output of the macro is not shown for a passing test.
+            // Written to the handle, because the output of the macro is not shown for a passing test.
             std::io::stderr().write_all(b"skipped: there is no c++ here\n").unwrap();
             return None;
         }
@@ -223,7 +223,7 @@ fn what_is_no_elf_file_is_an_error() {
     assert_eq!(resolve("."), "not a regular file");
 }
 
-/// A reader that trusts it asks for 2^62 bytes.
+/// A reader that trusts the size would request 2^62 bytes.
 #[test]
 fn a_compressed_section_that_lies_about_its_size_is_refused() {
     let Some(program) = Program::build(&["-g", "-gz", ID_FLAG]) else { return };
