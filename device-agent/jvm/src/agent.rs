@@ -5,7 +5,7 @@
 //! the launcher call [`Natives`]: starts and ends of tests become boundaries of the session. At the end of a window,
 //! [`Agent::measure`] collects, counts and hands over the frames with the boundary. The agent obeys the orders in the
 //! answer (settle, stop compiling, explain classes). At the end of the run it measures the last window, writes a heap
-//! dump if one was asked for, and closes the stream.
+//! dump if requested, and closes the stream.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

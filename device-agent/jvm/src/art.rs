@@ -19,7 +19,7 @@ use super::vm::{heap_max, heap_used, run_finalizers, thread_names};
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
 
-/// The runtime, as far as it answers.
+/// The runtime, with the questions that it answers.
 pub(crate) struct Art {
     jvmti: Jvmti<'static>,
     heap: ArtHeap,

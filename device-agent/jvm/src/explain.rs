@@ -64,7 +64,7 @@ fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, reference_paths: &mut Refer
     names.unwrap_or_default()
 }
 
-/// The paths found, and the names of what lies on them.
+/// The paths found, and the names of the objects on them.
 struct Answer<'a, 'l> {
     reference_paths: ReferencePaths,
     walked: Walked,

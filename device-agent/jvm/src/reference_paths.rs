@@ -256,7 +256,7 @@ impl ReferencePaths {
         level: Option<u8>,
         mut reference: Reference<'_>,
     ) -> Visit {
-        // Objects that only our own reference keeps are garbage, and so is what they refer to.
+        // Objects that only our own reference keeps are garbage, and so are the objects to which they refer.
         let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method))
             && self.values_of_class(reference.class_tag).is_none();
         let is_kept = is_own && node_of(*reference.tag).is_some();

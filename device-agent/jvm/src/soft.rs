@@ -2,7 +2,7 @@
 //!
 //! HotSpot marks a soft reference with the time of the last collection, each time the reference is made or used. With
 //! `-XX:SoftRefLRUPolicyMSPerMB=0` a collection clears the references whose mark is older than the last collection. So
-//! it takes two collections to clear what a test used.
+//! two collections are needed to clear the references that a test used.
 //!
 //! Here the clock is set back by a millisecond after each collection: references that a test then uses get an older
 //! mark. Before the next collection the clock is set right again, and that collection clears all of them.

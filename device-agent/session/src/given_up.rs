@@ -1,6 +1,6 @@
-//! Handles what a guest gives up for good: the processor's time-stamp counter, or system calls (all but `read`, `write`
-//! and `exit`, or those that its own filter refuses). Each function is called before the guest's call that gives
-//! something up.
+//! Handles rights that a guest gives up permanently: the processor's time-stamp counter, or system calls (all but
+//! `read`, `write` and `exit`, or those that its own filter refuses). Each function is called before the guest's call
+//! that gives up a right.
 
 use memgate_ffi::{process, stack};
 use memgate_tracker::cost;

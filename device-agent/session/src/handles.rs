@@ -561,7 +561,7 @@ mod tests {
         let layout = StackLayout { main_thread: 0, main_top: 0, thread_bytes: 8 << 20 };
         TRACKER.prepare(layout, None, true, || {});
         let kept = Kept { address: 0x10_0000, bytes: 304 };
-        // Notes the block, tries to join, and calls `meanwhile` for what another thread does in between.
+        // Notes the block, tries to join, and in between calls `meanwhile`, which acts as another thread.
         let tries = |is_joined: bool, meanwhile: fn(Kept)| {
             TRACKER.note_kept(kept.address, kept.bytes, 0);
             let told = tries_to_join(THREAD, Some(kept));

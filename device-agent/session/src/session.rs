@@ -105,7 +105,7 @@ pub fn early_bypass() -> Option<u64> {
 }
 
 /// Opens the stream of this process. `early`: the result of [`early_bypass`], if its native side is recorded;
-/// `cost_ns`: what the start took so far, read when the stream is open.
+/// `cost_ns`: the time that the start took so far, read when the stream is open.
 ///
 /// # Errors
 /// The reason why it has no stream.
@@ -279,7 +279,7 @@ pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));
 }
 
-/// That code has ended: what set-up and tear-down left is reported.
+/// That code has ended: reports the blocks that set-up and tear-down left.
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     look();
@@ -345,7 +345,7 @@ pub fn mark(name: impl FnOnce() -> String) {
     reach(BoundaryKind::Mark, "", &name(), None);
 }
 
-/// The last test is over: waits for the harness, which looks at what is alive.
+/// The last test is over: waits for the harness, which looks at the live objects.
 pub fn tests_end() {
     let Some(_work) = begin() else { return };
     let (suite, name) = END_OF_TESTS;

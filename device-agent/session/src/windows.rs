@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// After the tear-down: what is to be reported.
+    /// After the tear-down: returns the windows to report.
     pub(crate) fn torn_down(&mut self, around: Around) -> Vec<SetUpReport> {
         let is_its_own = self.offers.is_its_own;
         let wanted = (self.options.detail, self.options.setups.as_str());

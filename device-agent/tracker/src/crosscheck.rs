@@ -3,9 +3,9 @@
 //!
 //! One of every `every` captures is chosen at random. After that capture, the same thread calls `_Unwind_Backtrace` of
 //! libgcc with signals blocked, on a stack of this module (small guest stacks have no room for it). It walks the stored
-//! nodes in parallel, from the hook's caller outwards. It counts what agrees, what is cut and why, and what is wrong.
-//! The first wrong stacks are written to the file, with both sides. [`finish`] writes the figures to `PID.crosscheck`
-//! in the given folder.
+//! nodes in parallel, from the hook's caller outwards. It counts stacks that agree, stacks that are cut (with the
+//! reason), and wrong stacks. The first wrong stacks are written to the file, with both sides. [`finish`] writes the
+//! figures to `PID.crosscheck` in the given folder.
 //!
 //! Verdict: every address that both unwinders report must be the same. A stack of ours that is marked as whole must end
 //! where the system's ends. A stack that is marked as cut may end earlier, or where the system's ends; it is counted

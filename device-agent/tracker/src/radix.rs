@@ -1,7 +1,7 @@
 //! One word per granule of the address space, found by a two-level radix tree.
 //!
-//! Each group of 512 words has the epoch in which it was last written, so that a boundary scans only what its window
-//! touched.
+//! Each group of 512 words has the epoch in which it was last written, so that a boundary scans only groups that its
+//! window touched.
 #![cfg_attr(
     not(test),
     expect(clippy::arithmetic_side_effects, reason = "places in tables whose sizes are powers of two")

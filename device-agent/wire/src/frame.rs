@@ -289,7 +289,7 @@ pub struct Boundary {
     pub thread_id: u32,
     /// Tests that are open now, this one included: more than 1 means that tests overlap.
     pub open_tests: u32,
-    /// Counters at the boundary, exact up to what other threads do meanwhile.
+    /// Counters at the boundary, exact except for concurrent events of other threads.
     pub counters: Counters,
     /// Allocations born since the matching start that are still alive (exact for the thread's own allocations).
     pub survivors: u64,

@@ -92,7 +92,7 @@ pub struct HeapHistogram {
     pub records: Vec<ClassCount>,
 }
 
-/// The state of the virtual machine at a boundary. `None`: it could not be asked.
+/// The state of the virtual machine at a boundary. Values that are not available are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JavaState {
     /// The [`crate::Boundary::sequence`] it belongs to; 0: taken in between.

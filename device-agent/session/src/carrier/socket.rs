@@ -45,7 +45,7 @@ const COUNTERS_EVERY: Duration = Duration::from_millis(250);
 /// A peer that has not shown its token within this time is disconnected, however much it sends, because other peers
 /// wait.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
-/// Longest wait at the end of the process for a peer to read what is queued.
+/// Longest wait at the end of the process for a peer to read the queued frames.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of messages taken before the queue is checked again: a flood of orders must not delay the frames.
 const MESSAGES_AT_ONCE: u32 = 64;
@@ -239,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// Sends what is queued and takes orders until the peer goes or the stream is complete.
+    /// Sends the queued frames and takes orders until the peer is gone or the stream is complete.
     fn talk(&self, socket: &mut WebSocket<Stream>) {
         let mut unread = false;
         loop {
