@@ -3,9 +3,9 @@
 //!
 //! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a pure function: it knows
 //! no other reporter, no file, no clock, no network and no terminal. The caller says where the report will be, how wide
-//! the terminal is, where the checked-out project is and what the last run had found. [`render`] lists all reporters
-//! that make one file, [`charts`] makes many, [`mail`] and [`chat`] make messages. A reporter that fails does not stop
-//! the others. The harness delivers the results: to files, an SMTP server, webhooks.
+//! the terminal is, where the checked-out project is and what the last run found. [`render`] lists all reporters that
+//! make one file, [`charts`] makes many, [`mail`] and [`chat`] make messages. A reporter that fails does not stop the
+//! others. The harness delivers the results: to files, an SMTP server, webhooks.
 //!
 //! Texts that several reporters share have one place: `culprit` has the leaking function and the amount, `summary` the
 //! run in one line and its reasons, `names` readable names of functions, `words` and `human` the words for counts,

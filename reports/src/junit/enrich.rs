@@ -1,4 +1,4 @@
-//! Adds what junit-report does not write: totals, `skipped`, the run's own time stamp, and properties.
+//! Adds parts that junit-report does not write: totals, `skipped`, the run's own time stamp, and properties.
 
 use std::collections::VecDeque;
 
