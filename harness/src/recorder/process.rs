@@ -181,7 +181,7 @@ impl<'a> Following<'a> {
         let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
         // The number may be equal although the descriptors are different.
         let (came, ended) = (std::mem::take(&mut self.handles_came), std::mem::take(&mut self.ended));
-        // One test may have opened a descriptor, and another one closed one.
+        // One test may have opened a descriptor, and another test may have closed one.
         let is_end = at.as_ref().is_some_and(|(boundary, _)| boundary.kind == BoundaryKind::TestEnd);
         let others = came || ended > u32::from(is_end);
         let compared = at

@@ -29,8 +29,8 @@ pub(in crate::run) enum Clocked {
 pub(in crate::run) enum Limit {
     /// memgate's own run: the test is ended.
     Ends(Duration),
-    /// The user's run: memgate warns once, and the test goes on. Only for processes that outlive the command, waiting
-    /// ends.
+    /// The user's run: memgate warns once, and the test goes on. The run stops waiting only for
+    /// processes that outlive the command.
     Tells(Duration),
 }
 

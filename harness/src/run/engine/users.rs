@@ -8,7 +8,7 @@ use memgate_launch::{Environment, Exit, Launch, Stream};
 use crate::plan::PlannedSuite;
 
 /// The command as the user would run it. The only difference: it is not in the foreground, so that Ctrl-C reaches only
-/// memgate; so it cannot read from the terminal.
+/// memgate. Therefore it cannot read from the terminal.
 pub(in crate::run) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
     let (program, arguments) =
         planned.command.split_first().map(|(p, a)| (p.clone(), a.to_vec())).unwrap_or_default();
