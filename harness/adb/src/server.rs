@@ -116,7 +116,7 @@ impl Server {
             }
             said = self.text(&request, CONNECT_LIMIT).await?;
         }
-        // The server grants the request even if the device does not answer. Only its text shows whether it does.
+        // The server grants the request even if the device does not answer. Only the text shows whether the device did.
         if said.starts_with("connected to") || said.starts_with("already connected to") {
             return Ok(());
         }
