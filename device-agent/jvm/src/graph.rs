@@ -79,7 +79,7 @@ impl Shortest {
         self.last.get(node).is_some_and(|edge| *edge != NONE)
     }
 
-    /// Records `i` if it is the first reference that leads there. Returns whether it is.
+    /// Records `i` if it is the first reference that leads there. Returns whether it was the first.
     fn takes(&mut self, i: u32, node: u32) -> bool {
         let place = self.last.get_mut(node as usize).filter(|place| **place == NONE);
         place.map(|place| *place = i).is_some()

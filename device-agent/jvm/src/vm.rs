@@ -2,7 +2,7 @@
 //! objects that are never initialised. So no management bean, no JMX server and none of their threads appear in the
 //! guest.
 //!
-//! One diagnostic command collects and counts in one safepoint: so no object that is made in between can look like a
+//! One diagnostic command collects and counts in one safepoint, so no object that is made in between can look like a
 //! survivor.
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,8 @@
 //! Data flow: an exported function of the agent calls the C library's, then [`opened`] with the result; before a
 //! descriptor is closed, [`closes`] forgets it. A new thread passes through [`begun`]. At a boundary the session asks
 //! for the changes since the last one. `open`, `dup2` and `close` are called in signal handlers and between `vfork` and
-//! `exec`: so nothing here locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
+//! `exec`. Therefore nothing here locks, allocates or changes `errno`, and a child that shares this memory changes
+//! nothing.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -237,7 +238,7 @@ pub fn started(start: &Start, thread: Option<usize>) {
     start.passes(thread);
 }
 
-/// A thread is about to be joined or detached: so the C library itself will free what it allocated for the thread.
+/// A thread is about to be joined or detached. The C library itself then frees what it allocated for the thread.
 pub fn given_up(thread: usize, kept: Option<Kept>) {
     gives_up(thread);
     if let Some(kept) = kept {

@@ -7,8 +7,8 @@
 //! for themselves do not. Left out are calls of the agent, calls of the library that `malloc` comes from, and calls
 //! from within an allocation.
 //!
-//! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`: so nothing here locks,
-//! allocates or changes `errno`, and a child that shares this memory changes nothing.
+//! `mmap` and `munmap` may be called in signal handlers and between `vfork` and `exec`. Therefore nothing here
+//! locks, allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

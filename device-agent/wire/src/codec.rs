@@ -136,7 +136,7 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     Ok(Decoded::Frame { frame, t_ns, bytes: HEADER_BYTES.saturating_add(body.len()) })
 }
 
-/// Reads an order, the only frame that an agent accepts; Returns `None` if it is no order, or is damaged.
+/// Reads an order, the only frame that an agent accepts. Returns `None` if it is no order, or is damaged.
 #[must_use]
 pub fn decode_order(input: &[u8]) -> Option<Order> {
     match open(input, 0) {

@@ -109,9 +109,9 @@ pub enum HeldState {
     Reachable,
     /// No pointer to it is left.
     Lost,
-    /// Only blocks refer to it that in turn refer to each other.
+    /// All blocks that refer to it are lost too, and refer to each other in a cycle.
     LostCycle,
-    /// Only blocks refer to it that are themselves lost.
+    /// All blocks that refer to it are lost themselves.
     IndirectlyLost,
 }
 

@@ -75,7 +75,7 @@ pub mod order {
     /// End the process normally (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
     /// Find the holders of instances of the Java classes that the answer names. Only instances count that are born in
-    /// the next window and alive after the window that follows it. Write it as `Holders` frames of that boundary.
+    /// the next window and alive after the window that follows it. Write them as `Holders` frames of that boundary.
     pub const EXPLAIN: u32 = 4;
     /// In rounds over Java test classes: enough is known about this class, so it need not run again.
     pub const DONE: u32 = 8;
