@@ -291,7 +291,8 @@ fn suite_extra(report: &RunReport, suite: &TestSuite, properties: Properties) ->
     Extra { attributes, properties, ..Extra::default() }
 }
 
-/// `2026-11-21T10:15:00…`: because some readers reject a whole file for a time stamp that they do not understand.
+/// Whether `text` has the form `2026-11-21T10:15:00…`. Some readers reject a whole file for a time stamp that they do
+/// not understand.
 fn is_rfc3339(text: &str) -> bool {
     let shape = |shape: &str, text: &[u8]| {
         shape.len() == text.len()
