@@ -107,6 +107,10 @@ const BROKEN: &[(&str, &str)] = &[
         "version: 1\nwaivers:\n  - { frame: a, reason: r, until: never }\n  - { frame: a, reason: s, until: 2027-01-01 }\n",
     ),
     ("report_without_path", "version: 1\nreports:\n  junit: { flavour: strict }\n  json: {}\n  pdf: {}\n"),
+    (
+        "two_reports_in_one_file",
+        "version: 1\nreports:\n  junit: { path: out/a.xml }\n  sarif: { path: out/./a.xml }\n",
+    ),
     ("mail_that_cannot_be_sent", "version: 1\nreports:\n  mail: { server: mail.example.com, to: [a@b.c] }\n"),
     ("mail_to_nobody", "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost:99999\n"),
     (

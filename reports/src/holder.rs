@@ -94,7 +94,8 @@ fn other(OtherHold { reach, blocks, holder }: &OtherHold) -> String {
 
 fn native_step(step: &HolderStep) -> String {
     let HolderStep { kind, owner, name, class } = step;
-    let [owner, name, class] = [owner, name, class].map(|text| visible(text));
+    let owner = crate::names::readable(owner);
+    let [owner, name, class] = [&*owner, name, class].map(visible);
     let place = if name.is_empty() { String::new() } else { format!(" ({name})") };
     let behind = |text: &str| if text.is_empty() { String::new() } else { format!(" {text}") };
     match kind.as_str() {

@@ -1,5 +1,6 @@
 //! `reports`: reports to write, and messages to send.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::read::{At, Reader, choice, table};
@@ -165,9 +166,10 @@ impl Reports {
             mail,
             webhooks,
         } = file;
+        let mut paths = Paths::default();
         let mut plain = |name: &str, usual: &str, file: Option<At<PlainFile>>| {
             let At { value: PlainFile { path }, span } = file?;
-            check_path(name, usual, path, &span, reader)
+            paths.check((name, usual), path, &span, reader)
         };
         let json = plain("json", "report.json", json);
         let html = plain("html", "report.html", html);
@@ -178,12 +180,12 @@ impl Reports {
         let speedscope = plain("speedscope", "leaks.speedscope.json", speedscope);
         let charts = plain("charts", "charts", charts);
         let junit = junit.and_then(|At { value: JunitFile { path, flavour, merge }, span }| {
-            let path = check_path("junit", "junit.xml", path, &span, reader)?;
+            let path = paths.check(("junit", "junit.xml"), path, &span, reader)?;
             let merge = merge.unwrap_or_default().into_iter().map(|Words(path)| path.into()).collect();
             Some(JunitReport { path, flavour: flavour.unwrap_or(JunitFlavour::Extended), merge })
         });
         let markdown = markdown.and_then(|At { value: MarkdownFile { path, r#for }, span }| {
-            let path = check_path("markdown", "summary.md", path, &span, reader)?;
+            let path = paths.check(("markdown", "summary.md"), path, &span, reader)?;
             Some(MarkdownReport { path, r#for: r#for.unwrap_or(MarkdownFor::Summary) })
         });
         let webhooks = webhooks.unwrap_or_default();
@@ -235,18 +237,35 @@ impl Reports {
     }
 }
 
-fn check_path(
-    report: &str,
-    usual: &str,
-    path: Option<Words>,
-    span: &Span,
-    reader: &mut Reader<'_>,
-) -> Option<PathBuf> {
-    if path.is_none() && !reader.has_error_below(span) {
-        reader
-            .error(span, format!("the report `{report}` has no `path`"))
-            .label("where is it written to?")
-            .hint(Some(format!("add `path: target/memgate/{usual}`")));
+/// The files of the reports, by their path: a second report would replace the first.
+#[derive(Default)]
+struct Paths(BTreeMap<PathBuf, Span>);
+
+impl Paths {
+    fn check(
+        &mut self,
+        (report, usual): (&str, &str),
+        path: Option<Words>,
+        span: &Span,
+        reader: &mut Reader<'_>,
+    ) -> Option<PathBuf> {
+        let Some(Words(path)) = path else {
+            if !reader.has_error_below(span) {
+                reader
+                    .error(span, format!("the report `{report}` has no `path`"))
+                    .label("where is it written to?")
+                    .hint(Some(format!("add `path: target/memgate/{usual}`")));
+            }
+            return None;
+        };
+        let path = PathBuf::from(path);
+        if let Some(other) = self.0.insert(path.clone(), span.clone()) {
+            reader
+                .error(span, format!("two reports are written to `{}`", path.display()))
+                .label("this one replaces the other")
+                .context(&other, "the other")
+                .hint(Some("give each its own file"));
+        }
+        Some(path)
     }
-    path.map(|Words(path)| PathBuf::from(path))
 }

@@ -74,6 +74,14 @@ fn in_globset(text: &str) -> String {
 pub struct TestGlob(Glob);
 
 impl TestGlob {
+    /// Parses a pattern that is not from a file.
+    ///
+    /// # Errors
+    /// Why the pattern is not valid, and how to write one.
+    pub fn typed(text: &str) -> Result<Self, String> {
+        <Self as Value>::parse(text).map_err(|why| format!("{}; {}", why.label, Self::HINT))
+    }
+
     /// As written.
     #[must_use]
     pub fn text(&self) -> &str {

@@ -60,7 +60,7 @@ fn bytes(number: &str, scale: u64) -> Result<u64, Fault> {
         return whole.checked_mul(scale).ok_or_else(too_large);
     }
     if scale == 1 {
-        return Err(Fault::new("a fraction of a byte"));
+        return Err(Fault::new("not a whole number"));
     }
     decimal(number).ok_or_else(|| Fault::new("expected a number first"))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -118,7 +118,7 @@ mod tests {
             ("KiB", "expected a number first"),
             ("-3", "negative"),
             ("- x", "expected a number first"),
-            ("1.5", "a fraction of a byte"),
+            ("1.5", "not a whole number"),
             ("1..5 KiB", "expected a number first"),
             ("12 mibb", "unknown unit, did you mean `MiB`?"),
             ("12 kib", "unknown unit, did you mean `KiB`?"),

@@ -3,8 +3,8 @@
 //! Data flow: the figures of one test (or suite) and metric since their last shift, one per judged commit → [`tune`] →
 //! a [`Proposal`], its evidence, and the commits that it would have failed.
 //!
-//! A threshold limits what a test may keep. So a figure that grows on every commit gets none: it is a leak, to be fixed
-//! or waived. If a proposal passes commits that fail today, [`Tuned::lets_through`] has their number: no threshold is
+//! A threshold limits what a test may keep. So a figure that grows on every commit, or fails most of them, gets none: it
+//! is a leak, to be fixed or waived. If a proposal passes commits that fail today, [`Tuned::lets_through`] has their number: no threshold is
 //! raised silently.
 
 use std::cmp::Ordering;
@@ -209,7 +209,8 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
     }
     let values: Vec<f64> = commits.iter().map(|commit| commit.figure.value).collect();
     let most = values.iter().copied().fold(f64::MIN, f64::max);
-    let least = values.iter().copied().fold(f64::MAX, f64::min);
+    let grown = commits.iter().filter(|commit| commit.least() > 0.0).map(|commit| commit.figure.value);
+    let least = grown.fold(f64::MAX, f64::min);
     let is_whole_suite = segment.per == Per::Suite;
     if !is_rounded(segment.metric) {
         if growing == commits.len() && !is_whole_suite {
@@ -219,6 +220,10 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
             if is_whole_suite {
                 // A suite always needs something, for example its first thread: that is no growth.
                 return Proposal::Usual { limit: most };
+            }
+            let fails = |commit: &&Measured| segment.limit.is_some_and(|limit| commit.least() > limit.limit);
+            if 2 * commits.iter().filter(fails).count() > commits.len() {
+                return Proposal::Leaks { least, most };
             }
             let covers =
                 COVERED.iter().find(|(enough, _)| values.len() >= *enough).map(|(_, covers)| *covers);
@@ -298,6 +303,11 @@ mod tests {
                 "always something",
                 of_test((0..20).map(|n| f64::from(n % 2 + 1))),
                 Proposal::Leaks { least: 1.0, most: 2.0 },
+            ),
+            (
+                "mostly something",
+                of_test(zeros(2).chain([100.0, 108.0, 116.0].repeat(6))),
+                Proposal::Leaks { least: 100.0, most: 116.0 },
             ),
             ("grid", of_test(zeros(40).chain([48.0, 96.0])), warn),
             ("no grid", of_test(mixed), Proposal::Noisy),

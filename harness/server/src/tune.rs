@@ -102,13 +102,14 @@ fn proposal(of: &Series, thresholds: &Thresholds) -> Tuned {
 fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
     let name = if of.name.is_empty() { of.suite.clone() } else { format!("{}::{}", of.suite, of.name) };
     let value = |value: f64| format_value(of.metric, value);
-    let (metric, commits) = (of.metric.name(), tuned.commits);
+    let (metric, commits, growing) = (of.metric.name(), tuned.commits, tuned.growing);
     Some(match tuned.proposal {
         Proposal::Leaks { least, most } => {
             let range =
                 if least == most { value(most) } else { format!("{} to {}", value(least), value(most)) };
+            let on = if growing == commits { "each".to_owned() } else { growing.to_string() };
             format!(
-                "{name}: {metric} grows by {range} on each of the last {commits} commits: fix it, or `memgate waive` it"
+                "{name}: {metric} grows by {range} on {on} of the last {commits} commits: fix it, or `memgate waive` it"
             )
         }
         Proposal::Flaky(rate) => {

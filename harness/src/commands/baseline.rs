@@ -41,7 +41,9 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     if not_measured.is_some() {
         baseline.accept_nothing(&report, |suite, test, metric| policy.is_relative(suite, test, metric));
     }
-    for (suite, windows) in windows(&file)? {
+    let windows = windows(&file)?;
+    let is_compared = config.thresholds.need_baseline() || !windows.is_empty();
+    for (suite, windows) in windows {
         baseline.accept_windows(&report, &suite, windows, partial);
     }
     let path = root.join(&config.baseline.path);
@@ -52,6 +54,11 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
         report.session,
         path.display()
     ));
+    if !is_compared {
+        console.warning(
+            "no threshold is relative to the baseline, so it changes no verdict: `against: baseline` (memgate docs config)",
+        );
+    }
     let leaking = accepted_leaks(&report, &config.thresholds);
     if !leaking.is_empty() {
         console.warning(&format!(

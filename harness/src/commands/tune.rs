@@ -71,9 +71,11 @@ fn write(proposed: &[(NewThreshold, Tuned)], file: &Path, console: &Console) -> 
             }
         }
     }
-    if set > 0 {
-        write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
+    if set == 0 {
+        console.line(&format!("{shown} stays as it is: there is no threshold to write"));
+        return Ok(());
     }
+    write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     console.line(&format!("wrote {} to {shown}", format_number_of(set, "threshold")));
     Ok(())
 }

@@ -1,15 +1,19 @@
 //! `memgate waive`: appends a waiver to the waivers file.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use memgate_config::{NewWaiver, Place, TestGlob, Waiver, WaiverTarget, append_waiver};
-use memgate_model::{Leak, LeakKind};
+use memgate_model::{Leak, LeakKind, TestReport};
 
 use super::{report, settings};
 use crate::cli::WaiveArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::{LATEST, ROOT, write_where_it_leads};
+
+/// Maximum number of sessions in which a leak is looked for.
+const MOST_SESSIONS: usize = 20;
 
 pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.config.as_deref())?;
@@ -25,19 +29,25 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
             "change the date there",
         ));
     }
-    let known = known(&request.leak);
-    add(request, &file, known.as_ref().map(|(title, _)| title.clone()))?;
+    let known = known(Path::new(ROOT), &request.leak);
+    add(request, &file, known.as_ref().map(Known::title))?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!("waived {}{tests} until {} in {}", request.leak, request.until, file.display()));
-    if known.is_none() {
+    let Some(known) = known else {
         console.warning(&format!("no report here knows the leak {}: is the id right?", request.leak));
-    }
-    let of_its_kind = known.is_some_and(|(_, leak)| leak.kind == LeakKind::Os && leak.frames.is_empty());
-    if of_its_kind && request.test.is_none() {
-        console.line(
+        return Ok(exit::PASS);
+    };
+    let is_of_kind = known.leak.kind == LeakKind::Os && known.leak.frames.is_empty();
+    match request.test.as_deref() {
+        Some(test) if !known.is_in(test) => console.warning(&format!(
+            "the leak was last seen in {}::{}, which `{test}` does not match",
+            known.suite, known.tests[0]
+        )),
+        None if is_of_kind => console.line(
             "nobody saw where it was opened or started: this accepts every one of its kind, in all tests; \
              `--test` limits it",
-        );
+        ),
+        _ => {}
     }
     Ok(exit::PASS)
 }
@@ -75,22 +85,49 @@ fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), 
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }
 
-/// The leak in the last session, with a title; `None`: that session does not have it.
-fn known(leak: &str) -> Option<(String, Leak)> {
-    let (report, _) = report::read(&Path::new(ROOT).join(LATEST)).ok()?;
-    report.suites.iter().find_map(|suite| {
-        suite.tests.iter().find_map(|test| {
-            let mut leaks = test.leaks.iter().chain(&test.one_time);
-            let found = leaks.find(|known| known.id == leak)?;
-            Some((format!("{}::{}: {}", suite.name, test.id, found.title), found.clone()))
+/// A leak of a report, and the tests of a suite that have it: at least one.
+struct Known {
+    suite: String,
+    tests: Vec<String>,
+    leak: Leak,
+}
+
+impl Known {
+    fn title(&self) -> String {
+        format!("{}::{}: {}", self.suite, self.tests[0], self.leak.title)
+    }
+
+    fn is_in(&self, pattern: &str) -> bool {
+        let pattern = TestGlob::typed(pattern);
+        pattern.is_ok_and(|pattern| self.tests.iter().any(|test| pattern.matches(&self.suite, test)))
+    }
+}
+
+/// The leak in the newest session that has it; `None`: none of the last ones does.
+fn known(sessions: &Path, leak: &str) -> Option<Known> {
+    let folders = fs::read_dir(sessions).ok()?.flatten().map(|entry| entry.path());
+    let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.ends_with(LATEST)).collect();
+    // The name of a session begins with its time.
+    folders.sort_unstable_by(|a, b| b.cmp(a));
+    folders.iter().take(MOST_SESSIONS).find_map(|session| {
+        let (report, _) = report::read(session).ok()?;
+        report.suites.into_iter().find_map(|suite| {
+            let leaks = |test: &TestReport| -> Option<Leak> {
+                test.leaks.iter().chain(&test.one_time).find(|known| known.id == leak).cloned()
+            };
+            let found = suite.tests.iter().find_map(leaks)?;
+            let with_it = suite.tests.iter().filter(|test| leaks(test).is_some());
+            Some(Known {
+                tests: with_it.map(|test| test.id.clone()).collect(),
+                suite: suite.name,
+                leak: found,
+            })
         })
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use memgate_config::{Config, Until};
 
     use super::*;
@@ -115,5 +152,41 @@ mod tests {
         let again = add(&request, &file, None).unwrap_err();
         assert!(again.to_string().contains("waived already"), "{again}");
         assert_eq!(fs::read_to_string(&file).unwrap(), text, "and the file is as it was");
+    }
+
+    #[test]
+    fn a_leak_is_known_from_the_newest_session_that_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = |name: &str, leaks: &[(&str, &str)]| {
+            let test = |(test, leak): &(&str, &str)| {
+                serde_json::json!({ "id": test, "outcome": "passed", "verdict": "fail", "reason": "",
+                    "duration_s": 0.1, "confirmed": true, "metrics": {}, "one_time": [], "curve": [],
+                    "leaks": [{ "id": leak, "kind": "native", "title": "1 × 7 B", "bytes": 7.0, "count": 1.0,
+                        "frames": [], "holder": [] }] })
+            };
+            let report = serde_json::json!({
+                "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": name,
+                "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
+                "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+                "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
+                    "screened_s": 1.0, "reason": "", "metrics": {}, "tests": leaks.iter().map(test).collect::<Vec<_>>() }],
+                "waivers": [], "errors": []
+            });
+            let path = folder.path().join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("report.json"), report.to_string()).unwrap();
+        };
+        session("20261101-100000-1", &[("A.old", "n1-a")]);
+        session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);
+        session("20261103-100000-1", &[("A.d", "n1-d")]);
+        let found = known(folder.path(), "n1-a").unwrap();
+        assert_eq!(
+            (found.title().as_str(), &found.tests[..]),
+            ("engine::A.b: 1 × 7 B", &["A.b", "A.c"].map(str::to_owned)[..])
+        );
+        for (pattern, is) in [("A.b", true), ("engine::A.*", true), ("A.d", false), ("other::A.b", false)] {
+            assert_eq!(found.is_in(pattern), is, "{pattern}");
+        }
+        assert!(known(folder.path(), "n1-none").is_none());
     }
 }

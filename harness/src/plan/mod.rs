@@ -111,6 +111,8 @@ pub struct Plan {
     pub partial: bool,
     /// The part of the run; `None`: the whole run.
     pub part: Option<PlannedPart>,
+    /// Whether GoogleTest's own shards may leave this run without a test.
+    pub may_be_empty: bool,
     /// Time between two samples of the operating system's figures.
     pub interval: Duration,
     /// Longest wait for late frees at the end of a test; zero: none.
@@ -188,6 +190,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
     let suites = suites::suites(settings, request, world)?;
     let narrowed = selection::is_partial(settings, request) || !world.narrowing.is_empty();
     let part = shard::part(settings, request, world, narrowed)?;
+    let may_be_empty = shard::is_divided_by_gtest(settings, world);
     let mut policy = policy(settings, request.ignore_test_failures, world.today);
     policy.warm_up = request.warm_up.unwrap_or(policy.warm_up);
     policy.iterations = request.iterations.unwrap_or(policy.iterations);
@@ -198,6 +201,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         output_dir: request.output.output_dir.clone(),
         partial: narrowed || part.is_some(),
         part,
+        may_be_empty,
         suites,
         instrumented: suites::instrumented(settings, request, world),
         policy,
@@ -296,6 +300,20 @@ mod tests {
         assert_eq!(plan.suites[0].command, ["./tests", "-x"]);
         assert_eq!((plan.suites[0].runner, plan.suites[0].timeout), (Runner::Auto, Duration::from_secs(60)));
         assert!(!plan.partial);
+        assert_eq!(plan.suites[0].repeating, None);
+    }
+
+    #[test]
+    fn a_wrapped_command_may_name_the_argument_that_repeats_its_work() {
+        let bare = Settings { root: "/project".into(), ..Settings::default() };
+        let wrapped = RunArgs { program: vec!["./plain".into(), "--count={n}".into()], ..request() };
+        let plan = plan(&bare, &wrapped, &world()).unwrap();
+        assert_eq!(plan.suites[0].command, ["./plain", "--count=1"]);
+        assert_eq!(
+            plan.suites[0].repeating.as_deref(),
+            Some(&["./plain", "--count={n}"].map(str::to_owned)[..])
+        );
+        assert_eq!(plan.suites[0].runner, Runner::Command);
     }
 
     #[test]

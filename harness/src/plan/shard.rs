@@ -37,9 +37,7 @@ pub(super) fn part(
     narrowed: bool,
 ) -> Result<Option<PlannedPart>, ExpectedError> {
     let Some(part) = request.partition else { return Ok(None) };
-    let shards = |suite: &Suite| suite.env.iter().any(|(name, value)| is_sharded(name, value));
-    let of_world = world.narrowing.iter().any(|(name, value)| is_sharded(name, value));
-    if of_world || settings.config.suites.iter().any(shards) {
+    if is_divided_by_gtest(settings, world) {
         return Err(ExpectedError::usage(
             "GTEST_TOTAL_SHARDS divides the tests already",
             "take it away, or --partition: nobody could say that all shards together ran everything",
@@ -54,6 +52,13 @@ pub(super) fn part(
         options: typed(request, world),
         baseline: baseline.unwrap_or_default(),
     }))
+}
+
+/// Whether GTEST_TOTAL_SHARDS divides the tests of a suite.
+pub(super) fn is_divided_by_gtest(settings: &Settings, world: &World) -> bool {
+    let shards = |suite: &Suite| suite.env.iter().any(|(name, value)| is_sharded(name, value));
+    world.narrowing.iter().any(|(name, value)| is_sharded(name, value))
+        || settings.config.suites.iter().any(shards)
 }
 
 /// The settings that affect what is run and how it is judged, independent of their file's path on this machine.

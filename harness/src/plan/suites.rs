@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use memgate_config::{Config, Instrumented, Runner, Suite};
+use memgate_config::{Config, Instrumented, REPETITIONS, Runner, Suite};
 
 use super::{PlannedInstrumentation, PlannedSuite, Settings, World};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 use crate::history::upload::secret_variables;
+use crate::suite::command::with_count;
 
 pub(super) fn suites(
     settings: &Settings,
@@ -72,14 +73,21 @@ fn is_chosen(request: &RunArgs, suite: &str) -> bool {
 }
 
 fn wrapped(config: &Config, request: &RunArgs, world: &World) -> PlannedSuite {
+    let texts = request.program.iter().map(|argument| argument.to_str().map(str::to_owned));
+    let texts: Option<Vec<String>> = texts.collect();
+    let repeating = texts.filter(|texts| texts.iter().any(|argument| argument.contains(REPETITIONS)));
+    let command = match &repeating {
+        Some(arguments) => with_count(arguments, 1).into_iter().map(OsString::from).collect(),
+        None => request.program.clone(),
+    };
     PlannedSuite {
         name: None,
-        command: request.program.clone(),
-        repeating: None,
+        command,
         directory: None,
         environment: Vec::new(),
         secrets: secret_variables(config),
-        runner: Runner::Auto,
+        runner: if repeating.is_some() { Runner::Command } else { Runner::Auto },
+        repeating,
         targets: request
             .targets
             .iter()

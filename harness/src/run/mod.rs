@@ -218,7 +218,7 @@ async fn record(
         finished.extend(suite.processes);
         facts.suites.push(suite.facts);
     }
-    facts.may_be_empty = divided.is_some_and(Divided::may_be_empty);
+    facts.may_be_empty = plan.may_be_empty || divided.is_some_and(Divided::may_be_empty);
     facts.duration_s = began.elapsed().as_secs_f64();
     let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();
     Ok((facts, records))

@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
         ..GatePolicy::default()
     };
     let mut first = records.remove(0);
-    repeated.as_slice().iter().for_each(|other| complete(&mut first, other));
+    complete(&mut first, &repeated.as_slice().iter().collect::<Vec<_>>());
     let _wanting = wanting(&first, SUITE, &policy);
     if let Some(hello) = &first.hello {
         let _again = gtest::confirm(hello, None, "*", Repeat::Times(3));

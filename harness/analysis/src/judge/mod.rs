@@ -46,7 +46,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let command_failed = input.command_status.filter(|status| *status != 0);
     let users_failed = command_failed.is_some() || tests_failed;
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
-    let nothing_ran = input.suites.is_empty() && input.errors.is_empty() && !input.may_be_empty;
+    // A suite with an error gives its own reason.
+    let no_test = |suite: &SuiteReport| suite.tests.is_empty() && suite.verdict != Verdict::Error;
+    let nothing_ran = suites.iter().all(no_test) && input.errors.is_empty() && !input.may_be_empty;
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
     let is_whole = broken != Verdict::Error && !users_failed && suites.iter().all(SuiteReport::is_whole);
     let waivers = context.waivers.report(input.partial || !is_whole);
@@ -58,11 +60,12 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let verdict = of_waivers.fold(broken.max(Verdict::of_suites(&suites)), Verdict::max);
     let mut errors = input.errors.clone();
     if nothing_ran {
-        errors.push(suite::problem(
-            "run",
-            "no tests were seen",
-            "is the program one that memgate can look into? `memgate doctor` says",
-        ));
+        let (what, hint) = if suites.is_empty() {
+            ("no tests were seen", "is the program one that memgate can look into? `memgate doctor` says")
+        } else {
+            ("no test ran: nothing was measured", "look at the filter of the command, and at GTEST_FILTER")
+        };
+        errors.push(suite::problem("run", what, hint));
     }
     // No test explains why the exit code is not 0.
     let unexplained = command_failed.filter(|_| !tests_failed && !policy.ignore_test_failures);

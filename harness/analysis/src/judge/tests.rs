@@ -1146,13 +1146,18 @@ fn a_suite_without_a_test_is_an_error() {
     };
     assert_eq!(reason(suite(vec![])), "no test ran");
     assert_eq!(reason(suite(vec![Process::screen().end().into()])), "no test ran");
-    let empty = {
+    let empty = |may_be_empty| {
         let mut record = Process::screen().end();
         record.iterations = 1;
-        report(&run_of(suite(vec![record.into()])), &GatePolicy::default())
+        let run = RunInput { may_be_empty, ..run_of(suite(vec![record.into()])) };
+        report(&run, &GatePolicy::default())
     };
-    assert_eq!((empty.verdict, empty.exit_code), (Verdict::Pass, 0), "an empty shard is no error");
-    assert!(empty.suites[0].reason.starts_with("no test to run"), "{}", empty.suites[0].reason);
+    let shard = empty(true);
+    assert_eq!((shard.verdict, shard.exit_code), (Verdict::Pass, 0), "an empty shard is no error");
+    assert!(shard.suites[0].reason.starts_with("no test to run"), "{}", shard.suites[0].reason);
+    let typo = empty(false);
+    assert_eq!((typo.verdict, typo.exit_code), (Verdict::Error, 2), "its filter matches none");
+    assert_eq!(typo.errors[0].what, "no test ran: nothing was measured");
     let blind = {
         let mut p = Process::screen();
         p.frames[0].0 = Frame::Hello(Hello { blind: Some("it is linked statically".to_owned()), ..hello() });

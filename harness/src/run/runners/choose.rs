@@ -64,7 +64,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
             let judged = match suite.repeating {
                 Some(_) => "",
                 None => {
-                    "; its growth is judged where memgate.yaml names the argument that repeats its work, as {n}"
+                    "; its growth is judged if {n} stands for the argument that repeats its work: --count={n}"
                 }
             };
             (vec![itself()], format!("{typed}: a plain program, the process is the test{judged}"))

@@ -37,6 +37,8 @@ use crate::suite::{Program, ctest};
 
 /// How long a look at descriptors and threads stays valid for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
+/// Maximum number of programs that a warning names.
+const MOST_NAMED: usize = 5;
 
 /// Runs one command of the plan.
 pub(super) async fn screen(
@@ -46,10 +48,18 @@ pub(super) async fn screen(
     facts: &mut Facts,
 ) -> Result<Vec<Screened>, Stopped> {
     let planned = &selected.planned;
+    if is_the_test(planned) && planned.repeating.is_none() && planned.targets.is_empty() && program.is_gtest()
+    {
+        context.console.warning(&format!(
+            "{}: it contains GoogleTest; without `runner: command` each of its tests is judged",
+            typed(planned)
+        ));
+    }
     let (mut done, listed) = execute(context, planned, choice, facts).await?;
     let unseen = match listed {
         Some(listed) => {
             gone(context.console, &listed, &done);
+            left_out(context, planned, &listed, &done);
             unseen(&listed, planned, choice.mode, &done, facts)
         }
         None => Vec::new(),
@@ -242,6 +252,38 @@ fn gone(console: &Console, listed: &Listed, done: &Done) {
         console.warning(&format!(
             "{first}{more}: removed before memgate looked at it; if it is a test, it was not measured"
         ));
+    }
+}
+
+/// Warns about test programs of ctest that contain no GoogleTest, and about targets that no program matches. Below
+/// other commands most programs are tools.
+fn left_out(context: &Context<'_>, planned: &PlannedSuite, listed: &Listed, done: &Done) {
+    let said_hello = said_hello(done);
+    let here = planned.directory.as_deref().unwrap_or(Path::new("."));
+    if let Ok(here) = here.canonicalize()
+        && ctest::is_ctest(&planned.command)
+        && !said_hello.is_empty()
+    {
+        let plain = listed.plain(&here, &planned.targets, &said_hello);
+        let named: Vec<String> =
+            plain.iter().take(MOST_NAMED).map(|path| path.display().to_string()).collect();
+        let more = plain.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        if !plain.is_empty() {
+            context.console.warning(&format!(
+                "{}: not measured, because they contain no GoogleTest: {}{more}; --target GLOB measures such a program as \
+                 one test",
+                typed(planned),
+                named.join(", ")
+            ));
+        }
+    }
+    if context.divided.is_none() {
+        for glob in listed.without_program(&planned.targets, &said_hello) {
+            context
+                .console
+                .warning(&format!("{}: no program that ran matches the target `{glob}`", typed(planned)));
+        }
     }
 }
 

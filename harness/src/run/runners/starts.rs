@@ -238,6 +238,41 @@ impl Listed {
         one_each
     }
 
+    /// Programs below a folder that ran and were not measured, because they contain no GoogleTest.
+    pub(super) fn plain(
+        &self,
+        below: &Path,
+        targets: &[String],
+        said_hello: &BTreeSet<&str>,
+    ) -> BTreeSet<&Path> {
+        let is_plain = |program: &&Program| {
+            matches!(program.kind, Kind::Elf(_))
+                && !program.is_gtest()
+                && !is_target(program, targets)
+                && !said_hello.contains(&*program.path.to_string_lossy())
+        };
+        let ran = self.starts.iter().filter(|start| start.count > 0);
+        ran.filter_map(|start| self.programs.get(&Path::new(&start.folder).join(&start.path)))
+            .filter_map(|file| if let File::Program(program) = file { Some(program) } else { None })
+            .filter(is_plain)
+            .filter_map(|program| program.path.strip_prefix(below).ok())
+            .collect()
+    }
+
+    /// The globs that match no program that ran.
+    pub(super) fn without_program<'t>(
+        &self,
+        targets: &'t [String],
+        said_hello: &BTreeSet<&str>,
+    ) -> Vec<&'t str> {
+        let ran = |glob: &str| {
+            self.programs.values().any(|file| {
+                matches!(file, File::Program(program) if matches(glob, &program.path.to_string_lossy()))
+            }) || said_hello.iter().any(|path| matches(glob, path))
+        };
+        targets.iter().map(String::as_str).filter(|glob| !ran(glob)).collect()
+    }
+
     /// Programs that ran and were removed before they were looked at, without those that were measured.
     pub(super) fn gone(&self, said_hello: &BTreeSet<&str>) -> BTreeSet<String> {
         let ran = self.starts.iter().filter(|start| start.count > 0);
@@ -382,6 +417,14 @@ mod tests {
         );
 
         let plain = listed(&[("/b/u", 0, 1)], None, &Linkage::Static);
+        let u = "*/u".to_owned();
+        assert_eq!(plain.plain(Path::new("/b"), &[], &said), BTreeSet::from([Path::new("u")]));
+        assert!(plain.plain(Path::new("/b"), &[u.clone()], &said).is_empty(), "a target is measured");
+        assert!(plain.plain(Path::new("/b"), &[], &BTreeSet::from(["/b/u"])).is_empty(), "it was measured");
+        assert!(plain.plain(Path::new("/other"), &[], &said).is_empty(), "it is no program of this project");
+        let tests = listed(&[("/b/u", 0, 1)], gtest, &Linkage::Glibc);
+        assert!(tests.plain(Path::new("/b"), &[], &said).is_empty(), "it has tests");
+        assert_eq!(plain.without_program(&[u, "*/typo".to_owned(), "/b/t".to_owned()], &said), ["*/typo"]);
         assert_eq!(plain.unseen(false, &["*/u".to_owned()], &said).len(), 1, "a target by its glob");
     }
 }
