@@ -375,9 +375,12 @@ impl<'a> Missing<'a> {
             left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
         left.extend(self.os.iter().map(|(kind, count)| format_amount(kind.metric(), *count)));
-        judge.judgement.leaks.extend(groups.iter().map(leaks::in_all));
         let is_missing = |group: &&OsGroup| self.os.iter().any(|(missing, _)| *missing == group.kind);
-        judge.judgement.leaks.extend(self.os_groups.iter().filter(is_missing).map(OsGroup::leak));
+        let handles = self.os_groups.iter().filter(is_missing).map(OsGroup::leak);
+        for mut leak in groups.iter().map(leaks::in_all).chain(handles) {
+            leak.id = judge.context.waivers.id_here(&leak);
+            judge.judgement.list_seen_once(leak);
+        }
         judge.judgement.left = left.join(" and ");
         judge.judgement.only_among_others |= judge.judgement.verdict() == Verdict::Pass;
         let alone = format_counted(float(self.alone as u64), "execution");

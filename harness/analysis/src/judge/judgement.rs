@@ -50,6 +50,8 @@ pub(super) struct Judgement {
     pub(super) only_among_others: bool,
     pub(super) metrics: BTreeMap<Metric, MetricValue>,
     pub(super) leaks: Vec<Leak>,
+    /// Ids of leaks that only the screen saw. In the report they follow those that grow.
+    pub(super) seen_once: BTreeSet<String>,
     pub(super) one_time: Vec<Leak>,
     pub(super) curve: Vec<CurvePoint>,
     pub(super) growth: Vec<GrowthPoint>,
@@ -87,6 +89,14 @@ impl Judgement {
         self.reasons.clear();
         self.growth.clear();
         (std::mem::take(&mut self.leaks), std::mem::take(&mut self.metrics))
+    }
+
+    /// Lists a leak that only one execution showed, under the id that it has in this test.
+    pub(super) fn list_seen_once(&mut self, leak: Leak) {
+        if self.leaks.iter().all(|known| known.id != leak.id) {
+            self.seen_once.insert(leak.id.clone());
+        }
+        self.leaks.push(leak);
     }
 
     /// Adds a reason for a verdict.
@@ -182,12 +192,16 @@ impl Judgement {
         };
         let (reason, beside) = (joined(|reason| &reason.text), joined(|reason| &reason.beside_figures));
         let reason_beside_figures = (beside != reason).then_some(beside);
+        let verdict = self.verdict();
+        // The first leak heads the test.
+        let mut leaks = leaks::sorted(self.leaks);
+        leaks.sort_by_key(|leak| self.seen_once.contains(&leak.id));
         TestReport {
             id,
             is_class: false,
             clean: false,
             outcome,
-            verdict: self.verdict(),
+            verdict,
             reason,
             reason_beside_figures,
             against_base: self.against_base,
@@ -195,7 +209,7 @@ impl Judgement {
             confirmed: self.confirmed,
             only_among_others: self.only_among_others,
             metrics: self.metrics,
-            leaks: leaks::sorted(self.leaks),
+            leaks,
             one_time: leaks::sorted(self.one_time),
             curve: self.curve,
             growth: self.growth,

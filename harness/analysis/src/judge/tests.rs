@@ -658,6 +658,24 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     }
 }
 
+/// Regression test: the largest of both headed the test, with its bytes of one execution as a leak in each.
+#[test]
+fn what_only_the_screen_saw_follows_the_leak_that_grows() {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| {
+        p.alloc(3, 24, 1);
+        p.alloc(5, 5000, 2);
+    });
+    let mut alone = Process::confirm();
+    (0..91).for_each(|i| alone.run(TEST, i, |p| p.alloc(3, 24, 1)));
+    let again = ConfirmationInput::Repeated(Box::new(alone.end().into()));
+    let report = report(&confirmed_by(screen.end(), again), &GatePolicy::default());
+    let test = only(&report);
+    assert_eq!((test.verdict, test.reason.as_str()), (Verdict::Fail, "24 B per iteration (allowed 0 B)"));
+    let titles: Vec<&str> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!(titles, ["1 × 24 B", "2 × 5000 B"]);
+}
+
 /// libxml2 fills tables with a random seed when it is first used. Regression test: each such run had a warning.
 #[test]
 fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
