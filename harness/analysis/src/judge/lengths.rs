@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use memgate_model::{Metric, Per, Verdict, format_counted, format_value};
+use memgate_model::{Metric, Per, Verdict, format_count, format_counted, format_value};
 use memgate_wire::{Counters, ErrorCode};
 
 use super::context::JudgeContext;
@@ -144,22 +144,25 @@ impl TestJudge<'_, '_> {
         self.doubt_repetitions(&lengths);
     }
 
-    /// A program that ignores the number leaves the same in each run. Repeated work is nearly never without a single
-    /// allocation.
+    /// A program that ignores the number leaves the same in each run, and so does one for which it is something else,
+    /// for example the number of a test. Repeated work is nearly never without a single allocation.
     fn doubt_repetitions(&mut self, lengths: &Lengths<'_>) {
         let is_limited = !self.thresholds(Metric::NativeLiveBytes, Per::Iteration).is_empty();
-        let made = |run: &&Repetition| run.process.record.end.as_ref().map(|end| end.counters.allocations);
-        let (Some(first), Some(last)) = (lengths.runs.first(), lengths.runs.last()) else { return };
-        let is_same = lengths.runs.iter().all(|run| made(run) == made(first));
-        if !is_limited || !is_same || !self.judgement.leaks.is_empty() {
+        let made = |run: &&Repetition| Some(float(run.process.record.end.as_ref()?.counters.allocations));
+        let made: Vec<f64> = lengths.runs.iter().filter_map(made).collect();
+        let ([first, .., last], [fewest, .., most]) = (&lengths.runs[..], &made[..]) else { return };
+        let is_same = made.iter().all(|count| count == fewest);
+        let falls = made.windows(2).any(|pair| pair[1] < pair[0]) && !mostly_rises(&made);
+        if !is_limited || !self.judgement.leaks.is_empty() || !(is_same || falls) {
             return;
         }
         self.judgement.confirmed = false;
-        let count = format_counted(float(made(first).unwrap_or_default()), "allocation");
+        let (n, count) = (first.n, format_counted(*fewest, "allocation"));
+        let other = if fewest == most { "as many".to_owned() } else { format_count(*most) };
         let why = format!(
-            "not judged: with {} repetitions it made {count}, with {} as many, so it seems not to repeat its work; \
+            "not judged: with {n} repetitions it made {count}, with {} {other}, so it seems not to repeat its work; \
              if the work allocates nothing, switch native.live_bytes off for it",
-            first.n, last.n
+            last.n
         );
         self.judgement.raise(Verdict::Warn, why);
     }
@@ -255,6 +258,13 @@ impl TestJudge<'_, '_> {
             self.judgement.growth.extend(curve::of_growth(metric, &points(&lengths.n, values)));
         }
     }
+}
+
+/// Is the later of two values the larger one, in four of five pairs? Threads may make some allocations more or fewer.
+fn mostly_rises(values: &[f64]) -> bool {
+    let later = |(at, value): (usize, &f64)| values[at + 1..].iter().filter(|later| *later > value).count();
+    let rising: usize = values.iter().enumerate().map(later).sum();
+    rising * 2 * 5 >= values.len() * values.len().saturating_sub(1) * 4
 }
 
 /// Why handles at the ends could not be measured. `None`: they could, or were not recorded at all.

@@ -1369,6 +1369,45 @@ fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
     assert_eq!(only(&bouncing).verdict, Verdict::Pass, "what other threads are about to free");
 }
 
+/// The number selects a test, or a size: allocations do not depend on repetitions. Regression test: such a program
+/// passed as clean.
+#[test]
+fn a_program_whose_allocations_do_not_follow_the_repetitions_is_not_judged() {
+    let judged = |counts: &[u64], made: &dyn Fn(u64) -> u64| {
+        let mut screen = Process::screen();
+        screen.alloc(3, 8, 1);
+        let mut run = process_suite(screen.end(), &[(4, 0)]);
+        let lengths = counts.iter().map(|n| {
+            let mut p = Process::screen();
+            p.alloc(3, 8, 1 + made(*n));
+            p.free(3, 8, made(*n));
+            Repetition { n: *n, process: p.end().into() }
+        });
+        let lengths = ConfirmationInput::Lengths(lengths.collect());
+        run.suites[0].confirmations.insert("engine".to_owned(), lengths);
+        let report = report(&run, &GatePolicy::default());
+        let test = only(&report);
+        (test.verdict, test.reason.clone())
+    };
+    let (three, six) = ([4, 8, 12], [4, 8, 12, 16, 20, 24]);
+    let (verdict, reason) = judged(&three, &|n| if n == 8 { 60 } else { 20 + n });
+    assert_eq!(verdict, Verdict::Warn);
+    assert!(
+        reason.starts_with("not judged: with 4 repetitions it made 25 allocations, with 12 33, so it"),
+        "{reason}"
+    );
+    assert_eq!(judged(&six, &|n| 100 - n).0, Verdict::Warn);
+    assert_eq!(judged(&six, &|n| n * 7 % 40).0, Verdict::Warn);
+    assert_eq!(judged(&three, &|n| 1000 + n).0, Verdict::Pass);
+    assert_eq!(
+        judged(&three, &|n| 1000 + n / 4).0,
+        Verdict::Pass,
+        "a pool takes a chunk for four repetitions"
+    );
+    let threads = |n| 1000 + 10 * n + if n == 8 { 60 } else { 0 };
+    assert_eq!(judged(&six, &threads).0, Verdict::Pass, "threads make some more or fewer");
+}
+
 /// Regression test: such a program passed as clean.
 #[test]
 fn a_program_that_allocates_nothing_more_with_more_repetitions_is_not_judged() {

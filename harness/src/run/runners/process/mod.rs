@@ -160,14 +160,18 @@ fn grow(runs: &[(u64, Finished)]) -> bool {
     alive(first) < alive(last)
 }
 
-/// Whether the first runs ended with the same blocks, bytes, descriptors and threads.
+/// Whether the first runs ended with the same blocks, bytes, descriptors and threads. If one of them made fewer
+/// allocations than a shorter one, it is not yet known whether the program repeats its work.
 fn are_alike(runs: &[(u64, Finished)]) -> bool {
     let left = |record: &ProcessRecord| {
         let end = record.end.as_ref()?;
         let os = end.os.as_ref().map(|os| (os.fd_count(), os.thread_count()));
         Some((end.counters.live_bytes(), end.counters.live_allocations(), os))
     };
+    let ends = runs.iter().filter_map(|(_, process)| process.record.end.as_ref());
+    let made: Vec<u64> = ends.map(|end| end.counters.allocations).collect();
+    let falls = made.windows(2).any(|pair| pair[1] < pair[0]);
     let mut ends = runs.iter().map(|(_, process)| left(&process.record));
     let first = ends.next().flatten();
-    runs.len() >= ALIKE && first.is_some() && ends.all(|end| end == first)
+    runs.len() >= ALIKE && !falls && first.is_some() && ends.all(|end| end == first)
 }
