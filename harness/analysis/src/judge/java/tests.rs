@@ -556,6 +556,31 @@ fn beside_a_test_that_fails_its_class_tells_what_no_test_leaves_alone() {
     assert_eq!(entry(&report(&same, &GatePolicy::default())), None, "its test says it all");
 }
 
+/// Memory outside the heap has no name: nothing but the figure of the class shows it.
+#[test]
+fn growth_without_a_name_that_no_test_leaves_alone_fails_the_class_beside_a_test_that_leaks() {
+    let buffer = |jvm: &mut Jvm| jvm.direct_bytes += 4096;
+    let thread = |jvm: &mut Jvm| jvm.threads.push("worker".to_owned());
+    let entry = |class: &dyn Fn(&mut Jvm), test: &dyn Fn(&mut Jvm)| {
+        let with_tiles = |body: &dyn Fn(&mut Jvm), jvm: &mut Jvm| {
+            jvm.tiles(12);
+            body(jvm);
+        };
+        let input = class_and_test(|jvm| with_tiles(class, jvm), |jvm| with_tiles(test, jvm));
+        let report = report(&input, &GatePolicy::default());
+        assert_eq!(evicts(&report).verdict, Verdict::Fail);
+        report.suites[0].tests.iter().find(|test| test.is_class).map(|test| test.reason.clone())
+    };
+    let beside = "none of its tests leaves this alone";
+    let buffers = format!("4.0 KiB of direct buffers per iteration (allowed 0 B); {beside}");
+    assert_eq!(entry(&buffer, &|_| ()), Some(buffers));
+    let threads = format!("1 Java thread per iteration (allowed 0); {beside}");
+    assert_eq!(entry(&thread, &|_| ()), Some(threads));
+    for body in [&buffer as &dyn Fn(&mut Jvm), &thread] {
+        assert_eq!(entry(body, body), None, "its test says it all");
+    }
+}
+
 /// Names with a counter are longer in the class, which runs all its tests, and leaks are grouped differently.
 #[test]
 fn a_class_that_leaves_a_little_more_of_what_its_tests_leave_leaks_nothing_besides() {
