@@ -274,7 +274,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     if test.verdict == Verdict::NotJudged {
         return vec![match test.outcome {
             Outcome::Skipped => "The test skipped itself: there is nothing to judge.".to_owned(),
-            Outcome::Passed => format!("Nobody looked at what the test leaves behind: {}.", test.reason),
+            Outcome::Passed => format!("What the test leaves behind is unknown: {}.", test.reason),
             _ => "The test failed by itself: what a failing test leaves behind is not judged.".to_owned(),
         }];
     }
@@ -303,7 +303,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
 /// The step of a test that was not run alone.
 fn how_unconfirmed(verdict: Verdict, runner: Runner) -> String {
     match (verdict, runner) {
-        (Verdict::Pass, Runner::Junit) => "Its class did not grow in the last rounds of the suite, so it was not run alone.",
+        (Verdict::Pass, Runner::Junit) => "It was not run alone: its class did not grow in the last rounds of the suite, or is judged as a whole.",
         (Verdict::Pass, _) => "It ran once, and what it left behind is within the thresholds or not judged, so it was not run again.",
         _ => "It was not confirmed by running it alone.",
     }

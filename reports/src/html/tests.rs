@@ -1,6 +1,8 @@
 //! Tests of the whole page: no text from outside becomes active in it, and its numbers are those of the JSON.
 
-use memgate_model::{Blamed, Followed, FollowedSite, FollowedTotal, LeakKind, Verdict, WaiverState};
+use memgate_model::{
+    Blamed, Followed, FollowedSite, FollowedTotal, LeakKind, Runner, TestReport, Verdict, WaiverState,
+};
 
 use super::html;
 use crate::json::json;
@@ -187,6 +189,22 @@ fn bodies_of_other_tests_that_passed_wait_to_be_opened() {
     let (_, bodies) = page.split_once("<script type=\"text/plain\" id=bodies>").unwrap();
     let passed = ["Fonts.load", "Fonts.measure", "Labels.draws", "MapView.needsGpu"];
     assert_eq!(bodies.split_once("</script>").unwrap().0.lines().count(), passed.len(), "{passed:?}");
+}
+
+#[test]
+fn a_test_that_did_not_run_alone_is_not_said_to_be_of_a_class_that_did_not_grow() {
+    let class = TestReport { is_class: true, verdict: Verdict::Fail, ..sample::test("ATest") };
+    let open = TestReport {
+        verdict: Verdict::NotJudged,
+        reason: "its class grew, and was not confirmed: BTest".to_owned(),
+        ..sample::test("BTest.b")
+    };
+    let mut suite = sample::suite("unit", Verdict::Fail, vec![class, sample::test("ATest.a"), open]);
+    suite.runner = Runner::Junit;
+    let page = html(&sample::run(Verdict::Fail, 1, vec![suite])).unwrap();
+    assert!(page.contains("in the last rounds of the suite, or is judged as a whole."), "{page}");
+    let unknown = "What the test leaves behind is unknown: its class grew, and was not confirmed: BTest.";
+    assert!(page.contains(unknown), "{page}");
 }
 
 #[test]
