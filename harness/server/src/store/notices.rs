@@ -25,14 +25,15 @@ pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
 /// Bytes and objects of a leak in one run: the leak's body has those of the newest. NULL: the run did not see it.
 const SIGHTED: &str =
     "SELECT MAX(bytes), MAX(objects) FROM sighting WHERE project_id = $1 AND leak_id = $2 AND run_id = $3";
-/// Is the run the first of its environment on its branch, and does another environment have the leak already?
+/// Is the run the first of its environment on its branch, and does another environment of the branch, or another line in
+/// this environment, have the leak already?
 const KNOWN_ELSEWHERE: &str = "SELECT COUNT(*) FROM run r WHERE r.project_id = $1 AND r.run_id = $3 \
      AND NOT EXISTS (SELECT 1 FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
      AND q.environment_id = r.environment_id AND q.run_id < r.run_id) \
      AND EXISTS (SELECT 1 FROM event v JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id \
      AND l.environment_id = v.environment_id AND l.leak_id = v.leak_id AND l.state IN (1, 2, 4) \
-     WHERE v.project_id = r.project_id AND v.branch_id = r.branch_id AND v.leak_id = $2 \
-     AND v.environment_id <> r.environment_id AND v.run_id < r.run_id)";
+     WHERE v.project_id = r.project_id AND v.leak_id = $2 \
+     AND (v.branch_id = r.branch_id) <> (v.environment_id = r.environment_id) AND v.run_id < r.run_id)";
 
 /// Changes of a run that were not reported yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,8 +163,8 @@ impl Store {
         Ok(keys)
     }
 
-    /// The claimed changes of a run. If another environment already has a leak, its change is left out and counts as
-    /// reported.
+    /// The claimed changes of a run. If another environment or line already has a leak, its change is left out and counts
+    /// as reported.
     async fn changes(
         &self,
         run: i64,
@@ -191,7 +192,7 @@ impl Store {
         Ok((changes, keys))
     }
 
-    /// One change with the figures of its run; `None`: another environment already has the new leak.
+    /// One change with the figures of its run; `None`: another environment or line already has the new leak.
     async fn change(&self, run: i64, key: &Key, mut known: Leak) -> Result<Option<Change>, StoreError> {
         let &(project, _, branch, leak, state, _) = key;
         let state = shown_state(stage(state)?);
@@ -300,10 +301,6 @@ mod tests {
     use super::super::tests::{Postgres, block_on};
     use super::*;
 
-    fn report(session: &str, bytes: f64) -> RunReport {
-        report_of(session, &[leak("n1-a", bytes)])
-    }
-
     fn leak(id: &str, bytes: f64) -> serde_json::Value {
         serde_json::json!({ "id": id, "kind": "native", "title": "bytes", "bytes_per_iteration": bytes,
             "count_per_iteration": 1.0, "frames": [] })
@@ -324,29 +321,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_notice_has_the_figures_of_its_run_and_a_new_environment_is_no_news() {
+    async fn a_late_notice_has_the_figures_of_its_run_and_a_new_environment_or_line_is_no_news() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
         let sha = |number: usize| format!("{number:040x}");
-        let add = async |number: usize, architecture: &str, bytes: f64| {
+        let add = async |number: usize, branch: &str, architecture: &str, leaks: &[serde_json::Value]| {
             let session = format!("s{number}");
             let manifest = Manifest {
                 project: "tiles".to_owned(),
                 session: session.clone(),
-                commit: Some(Commit { sha: sha(number), branch: "main".to_owned(), ..Commit::default() }),
+                commit: Some(Commit { sha: sha(number), branch: branch.to_owned(), ..Commit::default() }),
                 ancestors: (0..number).rev().map(sha).collect(),
                 environment: Environment([("architecture".to_owned(), architecture.to_owned())].into()),
-                lines: vec!["main".to_owned()],
+                lines: vec!["main".to_owned(), "release/*".to_owned()],
                 ..Manifest::default()
             };
-            store.add(&manifest, &report(&session, bytes)).await.unwrap();
+            store.add(&manifest, &report_of(&session, leaks)).await.unwrap();
         };
-        add(0, "x86_64", 100.0).await;
-        add(1, "x86_64", 5000.0).await;
-        add(2, "aarch64", 5000.0).await;
+        add(0, "main", "x86_64", &[leak("n1-a", 100.0)]).await;
+        add(1, "main", "x86_64", &[leak("n1-a", 5000.0)]).await;
+        add(2, "main", "aarch64", &[leak("n1-a", 5000.0)]).await;
+        add(3, "release/1", "x86_64", &[leak("n1-a", 5000.0), leak("n1-b", 1.0)]).await;
         let now = jiff::Timestamp::now().as_microsecond();
         let notices = store.claim_notices("mail", now).await.unwrap();
-        let [notice] = notices.as_slice() else { panic!("{notices:?}") };
+        let [notice, of_release] = notices.as_slice() else { panic!("{notices:?}") };
+        let [only] = of_release.changes.as_slice() else { panic!("{of_release:?}") };
+        assert_eq!((of_release.run.branch.as_str(), only.leak.id.as_str()), ("release/1", "n1-b"));
         assert_eq!((notice.run.sha.clone(), notice.run.environment.as_str()), (sha(0), "x86_64"));
         let bytes = notice.changes[0].leak.bytes_per_iteration;
         assert!((bytes - 100.0).abs() < f64::EPSILON, "{bytes}");
@@ -355,6 +355,7 @@ mod tests {
             "another server may claim it soon"
         );
         store.told(notice, now).await.unwrap();
+        store.told(of_release, now).await.unwrap();
         assert!(store.claim_notices("mail", now + LEASE_US + 1).await.unwrap().is_empty(), "it was told");
         store.close().await;
     }
