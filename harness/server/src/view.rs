@@ -400,7 +400,7 @@ pub struct SightingOf {
     pub culprit: String,
     /// `12 × 4096 B`.
     pub title: String,
-    /// State on the line of the run; `None`: a review.
+    /// State on the line of the run, now; of a review, on its target. `None`: the leak is not known there.
     pub state: Option<State>,
     /// `suite::test`.
     pub test: String,

@@ -121,15 +121,20 @@ fn leaks(html: &mut Html, view: &RunView) {
         html.markup("<p>None.</p>");
         return;
     }
+    let target = &view.run.target;
+    let state = if target.is_empty() { "state" } else { "state on the target" };
     let columns =
-        [("state", false), ("who leaks", false), ("what", false), ("bytes per run", true), ("test", false)];
+        [(state, false), ("who leaks", false), ("what", false), ("bytes per run", true), ("test", false)];
     parts::table(html, "Leaks, the largest first", &columns);
     for leak in view.leaks.iter().take(MOST_LEAKS) {
         html.markup("<tr><td>");
         match leak.state {
             _ if leak.how == "one_time" => parts::badge(html, ("other", "once")),
             Some(state) => parts::state_badge(html, state),
-            None => {}
+            None => {
+                let words = if target.is_empty() { "not followed" } else { "not there" };
+                html.element("span class=faint", words).markup(" ");
+            }
         }
         if leak.how == "waived" {
             parts::badge(html, ("other", "waived"));
@@ -222,7 +227,7 @@ mod tests {
         let run = RunRow {
             run: 7,
             session: "s".to_owned(),
-            branch: "main".to_owned(),
+            branch: "fix → main".to_owned(),
             environment: String::new(),
             sha: String::new(),
             started_us: 0,
@@ -232,7 +237,7 @@ mod tests {
             failed: 1,
             leaks: 3000,
             new_leaks: 0,
-            target: String::new(),
+            target: "main".to_owned(),
         };
         let view = RunView {
             selection,
@@ -249,6 +254,7 @@ mod tests {
         };
         let page = super::run(&view);
         assert!(page.contains("200 of 3000 leaks") && page.contains("all leaks of the line"), "{page}");
+        assert!(page.contains("not there") && page.contains("state on the target"), "{page}");
         assert!(page.len() < 300_000, "{} bytes", page.len());
     }
 }

@@ -79,7 +79,7 @@ impl Store {
         }))
     }
 
-    async fn id(
+    pub(super) async fn id(
         &self,
         statement: &'static str,
         project: Option<i64>,

@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use super::add::{DURATION, limits_of};
 use super::read::{Shown, event, leak_of, members, run_row, shown_state, stage, word};
 use super::{Choice, Store, StoreError, rows, statements as sql};
-use crate::view::{EventRow, Order, Point, RunView, Runs, SightingOf, TestRow, TestView};
+use crate::view::{EventRow, Order, Point, RunRow, RunView, Runs, SightingOf, TestRow, TestView};
 
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
@@ -72,7 +72,7 @@ impl Store {
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let previous: Option<i64> = row.try_get(21)?;
         let (tests, of) = self.tests_of_run((shown.project, run), &roster_of(&row)?, order, find).await?;
-        let leaks = self.leaks_of_run(&shown, run).await?;
+        let leaks = self.leaks_of_run(&shown, &head).await?;
         let artefacts = self.artefacts_of(id, run).await?;
         let ci_url = row.try_get(13)?;
         let expired = row.try_get::<i64, _>(18)? == 0;
@@ -242,11 +242,16 @@ impl Store {
         Ok((tests, of))
     }
 
-    async fn leaks_of_run(&self, shown: &Shown, run: i64) -> Result<Vec<SightingOf>, StoreError> {
+    /// The leaks of a run, with their states on its line; for a review, on its target.
+    async fn leaks_of_run(&self, shown: &Shown, run: &RunRow) -> Result<Vec<SightingOf>, StoreError> {
+        let line = match run.target.as_str() {
+            "" => None,
+            target => self.id(sql::BRANCH, Some(shown.project), target).await?,
+        };
         let rows = sqlx::query(sql::SIGHTINGS_WITH_STATES)
             .bind(shown.project)
-            .bind(run)
-            .bind(shown.branch)
+            .bind(run.run)
+            .bind(line.unwrap_or(shown.branch))
             .bind(shown.environment)
             .fetch_all(&self.pool)
             .await?;
