@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::analysis::Heap;
 use crate::contents::{Contents, Wanted};
+use crate::graph::Kind;
 use crate::index::Frame;
 use crate::read::{Progress, ReadError};
 use crate::text::{class_name, printable, shortened};
@@ -51,7 +52,7 @@ pub struct StackFrame {
 pub struct Local {
     /// Object id.
     pub id: u64,
-    /// Class of the object.
+    /// Class of the object; for a class object `class com.acme.Cache`.
     pub class: String,
 }
 
@@ -66,7 +67,9 @@ impl Heap {
         for root in dump.roots.iter().filter(|root| [0x02, 0x03].contains(&root.tag)) {
             let Some(object) = dump.object(root.id) else { continue };
             let of = locals.entry(root.thread).or_default().entry(root.frame).or_default();
-            let local = Local { id: root.id, class: printable(graph.class_name(dump, object)) };
+            let what = if matches!(graph.kind(object), Kind::Class(_)) { "class " } else { "" };
+            let class = format!("{what}{}", printable(graph.class_name(dump, object)));
+            let local = Local { id: root.id, class };
             if of.len() < MOST_LOCALS && !of.contains(&local) {
                 of.push(local);
             }

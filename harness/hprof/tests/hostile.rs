@@ -259,6 +259,19 @@ fn a_stack_is_told_once_whoever_claims_it() {
 }
 
 #[test]
+fn a_local_that_is_a_class_is_no_instance_of_it() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let thread = dump.class("java.lang.Thread", dump.object, &[], &[]);
+    let main = dump.instance(thread, &[]);
+    dump.thread(main, 3);
+    dump.trace(3, &[7]);
+    [thread, main].into_iter().for_each(|local| dump.local(local, 3, 0));
+    let threads = heap(&dump, &Rules::default()).threads(&|_, _, _| ()).unwrap();
+    let locals: Vec<&str> = threads[0].frames[0].locals.iter().map(|local| local.class.as_str()).collect();
+    assert_eq!(locals, ["class java.lang.Thread", "java.lang.Thread"]);
+}
+
+#[test]
 fn a_long_name_of_many_classes_is_shown_by_its_beginning() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let long = "[".repeat(65_000);
