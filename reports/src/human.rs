@@ -99,9 +99,9 @@ const DISAGREE_SHOWN: usize = 10;
 
 /// `shard 3/8: 12 of 100 units in 4.2 s, pass`.
 pub(crate) fn told_of_shard(shard: &Shard) -> String {
-    let Shard { part, duration_s, verdict, units, of_units, .. } = shard;
+    let Shard { number, duration_s, verdict, units, of_units, .. } = shard;
     let mut told = format!(
-        "shard {part}: {units} of {of_units} units in {duration_s:.1} s, {}",
+        "shard {number}: {units} of {of_units} units in {duration_s:.1} s, {}",
         verdict_word(*verdict).1
     );
     if !shard.replaces.is_empty() {

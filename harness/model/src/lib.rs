@@ -13,9 +13,9 @@ mod heap;
 mod leak;
 mod metric;
 mod origin;
-mod part;
 mod report;
 mod runner;
+mod shard_number;
 
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use class_name::{stable_class_name, stable_field_name};
@@ -27,10 +27,10 @@ pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
 pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
-pub use part::{MOST_PARTS, NoPart, Part};
 pub use report::{
     AgentCost, AppMemory, BoundaryQuality, CurvePoint, FixedWaiver, GrowthPoint, Hunt, Level, MetricValue,
     Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, Shard, SuiteReport, SuiteShard, TestReport,
     Threshold, ThresholdSource, Verdict, WaiverReport, WaiverState,
 };
 pub use runner::Runner;
+pub use shard_number::{MOST_SHARDS, NoShardNumber, ShardNumber};

@@ -11,8 +11,8 @@ use crate::followed::Followed;
 use crate::leak::Leak;
 use crate::metric::{Metric, Per, Unit};
 use crate::origin::Origin;
-use crate::part::Part;
 use crate::runner::Runner;
+use crate::shard_number::ShardNumber;
 
 /// Version of the shape of [`RunReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -342,8 +342,9 @@ impl SuiteReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Shard {
     /// Number of the shard, and number of shards: `3/8`.
+    #[serde(rename = "part")]
     #[schemars(with = "String")]
-    pub part: Part,
+    pub number: ShardNumber,
     /// Name of the session folder.
     pub session: String,
     /// Start of the shard, RFC 3339 with time zone. Empty if it ended before it had a report and its start is unknown.
@@ -369,8 +370,9 @@ pub struct Shard {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteShard {
     /// Number of the shard, and number of shards: `3/8`.
+    #[serde(rename = "part")]
     #[schemars(with = "String")]
-    pub part: Part,
+    pub number: ShardNumber,
     /// Duration of the screening pass in this shard, in seconds.
     pub screened_s: f64,
     /// Figures of the suite as a whole in this shard, by metric.

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
-use memgate_model::{MOST_PARTS, Part};
+use memgate_model::{MOST_SHARDS, ShardNumber};
 
 use super::heap::{HEAP_HELP, HeapCommand};
 use super::history::{BisectArgs, HISTORY_HELP, HistoryCommand, TuneArgs};
@@ -244,7 +244,7 @@ pub struct RunArgs {
     /// Run one part of the tests only, as one of several machines: `3/8` is the third of eight. `memgate merge` makes
     /// one run of all parts.
     #[arg(long, value_name = "I/N", conflicts_with = "bisect")]
-    pub(crate) partition: Option<Part>,
+    pub(crate) partition: Option<ShardNumber>,
     /// Divide by the times of an earlier run, instead of by name: its report.json (repeatable, the same in all parts).
     #[arg(long, value_name = "FILE", requires = "partition", value_hint = ValueHint::FilePath)]
     pub(crate) timings: Vec<PathBuf>,
@@ -300,7 +300,7 @@ pub struct MergeArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// How many parts there must be [default: what the parts say]. Give it: a job that never began leaves nothing.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PARTS)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
     pub(crate) expect: Option<u32>,
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memgate_analysis::GatePolicy;
-use memgate_history::shards::Partition;
+use memgate_history::shards::ShardDescription;
 use memgate_model::{Base, BaseLeaks};
 
 use super::{merge, settings};
@@ -33,7 +33,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     let mut policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
     let names = Arc::new(mappings(&settings, request, &world)?);
-    let part = part(&request.inputs, console)?;
+    let shard = shard(&request.inputs, console)?;
     tell_missing_samples(&request.inputs, console);
     let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
     if facts.root.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
     }
     hold_against(&mut policy, &settings, &request.inputs)?;
     let mut report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
-    report.shards.extend(part.map(|partition| partition.entry(Some(&report))));
+    report.shards.extend(shard.map(|description| description.entry(Some(&report))));
     let owners = settings.config.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
     deliver::owners::assign(&mut report, owners.map(|file| settings.root.join(file)).as_deref(), console);
     if symbols.has_files() {
@@ -72,19 +72,19 @@ fn tell_missing_samples(inputs: &[PathBuf], console: &Console) {
 }
 
 /// The shard that is judged, if it is the only input. The result lacks the findings of the other shards.
-fn part(inputs: &[PathBuf], console: &Console) -> Result<Option<Partition>, ExpectedError> {
+fn shard(inputs: &[PathBuf], console: &Console) -> Result<Option<ShardDescription>, ExpectedError> {
     let sessions = inputs.iter().filter(|input| !input.is_file() || input.ends_with("session.json"));
-    let mut parts = Vec::new();
+    let mut shards = Vec::new();
     for session in sessions.filter_map(|input| Session::open(input).ok()) {
-        parts.extend(merge::part_of(&session)?);
+        shards.extend(merge::shard_of(&session)?);
     }
-    for partition in &parts {
+    for description in &shards {
         console.warning(&format!(
             "part {} of a run: only `memgate merge` tells whether all parts are there",
-            partition.part
+            description.number
         ));
     }
-    Ok(parts.pop().filter(|_| inputs.len() == 1))
+    Ok(shards.pop().filter(|_| inputs.len() == 1))
 }
 
 /// The mapping files that were named. Sessions have their own; for files alone, the configured ones are used if they

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_config::WindowBaseline;
-use memgate_history::shards::{Merged, PARTITION_VERSION, Partition, ShardReport, merge as merged};
+use memgate_history::shards::{DESCRIPTION_VERSION, Merged, ShardDescription, ShardReport, merge as merged};
 use memgate_model::{Problem, RunReport};
 
 use super::{report, run, settings};
@@ -14,7 +14,7 @@ use crate::cli::MergeArgs;
 use crate::exit::ExpectedError;
 use crate::output::Console;
 use crate::run::Judged;
-use crate::run::divided::FILE;
+use crate::run::this_shard::FILE;
 use crate::session::{Session, SessionInfo, WINDOWS_FILE, unchanged};
 
 /// Maximum depth of shards below a named folder.
@@ -40,7 +40,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     }
     let project = found.first().map(|found| found.info.project.clone()).unwrap_or_default();
     let (session, mut info) = new_session(request, project)?;
-    let narrowed = found.iter().any(|found| found.shard.partition.narrowed);
+    let narrowed = found.iter().any(|found| found.shard.description.narrowed);
     let shards = found.iter().map(|found| found.shard.clone()).collect();
     let Some(Merged { report, incomplete }) = merged(shards, request.expect, broken, &session.name()) else {
         return Err(nothing(&request.shards));
@@ -48,7 +48,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     // If a shard was run several times, the last attempt counts.
     let counts = |found: &&Found<'_>| report.shards.iter().any(|shard| shard.session == found.shard.session);
     let mut counting: Vec<&Found<'_>> = found.iter().filter(counts).collect();
-    counting.sort_by_key(|found| found.shard.partition.part);
+    counting.sort_by_key(|found| found.shard.description.number);
     keep_windows(counting.iter().map(|found| found.session.folder()), &session)?;
     let told = counting.iter().filter(|found| found.shard.report.is_some());
     if let Err(why) = unchanged::merge(told.map(|found| found.session), &session) {
@@ -63,7 +63,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
     info.history.clone_from(&manifest);
     session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
-    let judged = Judged { report, command_status: None, session, partial, manifest, partition: None };
+    let judged = Judged { report, command_status: None, session, partial, manifest, shard: None };
     run::tell_without_effect(&settings, &judged, console);
     let reports = settings.reports();
     let destination = run::Destination {
@@ -113,12 +113,15 @@ struct Found<'a> {
     session: &'a Session,
 }
 
-/// If the number of parts is given, drops parts of another division: they are left over from an earlier run.
+/// If the number of shards is given, drops shards of another division: they are left over from an earlier run.
 fn leave_out_others(all: &mut Vec<Found<'_>>, expected: Option<u32>, console: &Console) {
-    let fits = |found: &Found<'_>| expected.is_none_or(|of| found.shard.partition.part.of() == of);
+    let fits = |found: &Found<'_>| expected.is_none_or(|of| found.shard.description.number.of() == of);
     if all.iter().any(fits) {
         for Found { shard, .. } in all.extract_if(.., |found| !fits(found)) {
-            console.warning(&format!("left out: part {} in session {}", shard.partition.part, shard.session));
+            console.warning(&format!(
+                "left out: part {} in session {}",
+                shard.description.number, shard.session
+            ));
         }
     }
 }
@@ -128,18 +131,18 @@ pub(super) fn refuse_a_shard(report: &RunReport, file: &Path) -> Result<(), Expe
     match report.as_shard() {
         Some(shard) => Err(ExpectedError::session(
             file.to_owned(),
-            format!("it is part {} of a run", shard.part),
+            format!("it is part {} of a run", shard.number),
             "`memgate merge` makes one run of all parts",
         )),
         None => Ok(()),
     }
 }
 
-/// The partition of a shard's session; `None`: it is not a shard. A merged session has no frames: it cannot be judged
+/// The description of a shard's session; `None`: it is not a shard. A merged session has no frames: it cannot be judged
 /// again.
-pub(super) fn part_of(session: &Session) -> Result<Option<Partition>, ExpectedError> {
+pub(super) fn shard_of(session: &Session) -> Result<Option<ShardDescription>, ExpectedError> {
     if session.folder().join(FILE).exists() {
-        return Ok(Some(shard(session)?.shard.partition));
+        return Ok(Some(shard(session)?.shard.description));
     }
     let report = session.folder().join("report.json");
     // A session with an unreadable report is judged by its frames.
@@ -206,16 +209,19 @@ fn shard(session: &Session) -> Result<Found<'_>, ExpectedError> {
     let file = folder.join(FILE);
     let wrong = |why: String| ExpectedError::session(file.clone(), why, "run the shard again");
     let bytes = fs::read(&file).map_err(ExpectedError::file("read", &file))?;
-    let partition: Partition = serde_json::from_slice(&bytes).map_err(|why| wrong(why.to_string()))?;
-    if partition.version != PARTITION_VERSION {
-        let why =
-            format!("it has version {}, this memgate reads version {PARTITION_VERSION}", partition.version);
+    let description: ShardDescription =
+        serde_json::from_slice(&bytes).map_err(|why| wrong(why.to_string()))?;
+    if description.version != DESCRIPTION_VERSION {
+        let why = format!(
+            "it has version {}, this memgate reads version {DESCRIPTION_VERSION}",
+            description.version
+        );
         return Err(wrong(why));
     }
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     let told = if folder.join("report.json").exists() { Some(report::read(folder)?.0) } else { None };
     let name = told.as_ref().map_or_else(|| session.name(), |report| report.session.clone());
-    let shard = ShardReport { partition, report: told, session: name, started: info.started.clone() };
+    let shard = ShardReport { description, report: told, session: name, started: info.started.clone() };
     Ok(Found { shard, info, session })
 }
 

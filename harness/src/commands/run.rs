@@ -80,7 +80,7 @@ pub(super) fn with_settings(
 ) -> Result<u8, ExpectedError> {
     let (mut plan, mut judged, live) = measured(settings, request, console)?;
     tell_without_effect(settings, &judged, console);
-    if judged.partition.is_some() {
+    if judged.shard.is_some() {
         // A shard is only stored in its session: reports, mail and history belong to the whole run.
         judged.manifest = None;
         plan.reports = Reports::default();

@@ -27,7 +27,7 @@ use memgate_config::{
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
 pub use self::selection::{is_filtered, narrows};
-pub use self::shard::PlannedPart;
+pub use self::shard::PlannedShard;
 pub(crate) use self::thresholds::{missing_baseline, without_effect};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
@@ -109,8 +109,8 @@ pub struct Plan {
     pub filter: Option<String>,
     /// Whether only part of the tests is requested, as far as the request shows.
     pub partial: bool,
-    /// The part of the run; `None`: the whole run.
-    pub part: Option<PlannedPart>,
+    /// The shard of the run; `None`: the whole run.
+    pub shard: Option<PlannedShard>,
     /// Whether GoogleTest's own shards may leave this run without a test.
     pub may_be_empty: bool,
     /// Time between two samples of the operating system's figures.
@@ -189,7 +189,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
     let config = &settings.config;
     let suites = suites::suites(settings, request, world)?;
     let narrowed = selection::is_partial(settings, request) || !world.narrowing.is_empty();
-    let part = shard::part(settings, request, world, narrowed)?;
+    let shard = shard::shard(settings, request, world, narrowed)?;
     let may_be_empty = shard::is_divided_by_gtest(settings, world);
     let mut policy = policy(settings, request.ignore_test_failures, world.today);
     policy.warm_up = request.warm_up.unwrap_or(policy.warm_up);
@@ -199,8 +199,8 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
     Ok(Plan {
         project: settings.project(&world.directory),
         output_dir: request.output.output_dir.clone(),
-        partial: narrowed || part.is_some(),
-        part,
+        partial: narrowed || shard.is_some(),
+        shard,
         may_be_empty,
         suites,
         instrumented: suites::instrumented(settings, request, world),

@@ -1,10 +1,10 @@
-//! The part of a run that this machine executes, and what must be equal in all parts.
+//! The shard of a run that this machine executes, and what must be equal in all shards.
 
 use std::path::PathBuf;
 
 use memgate_config::{Config, Suite};
 use memgate_history::sha256_hex;
-use memgate_model::Part;
+use memgate_model::ShardNumber;
 
 use super::selection::is_sharded;
 use super::{Settings, World};
@@ -12,31 +12,31 @@ use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 use crate::origin;
 
-/// A part of a run that is spread over several machines.
+/// A shard of a run that is spread over several machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedPart {
-    /// The number of the part.
-    pub part: Part,
+pub struct PlannedShard {
+    /// Its number.
+    pub number: ShardNumber,
     /// Reports of earlier runs whose times determine how units are divided; empty: units are divided by name.
     pub timings: Vec<PathBuf>,
-    /// Whether only part of the tests is requested in all parts together.
+    /// Whether only part of the tests is requested in all shards together.
     pub narrowed: bool,
-    /// Digest of memgate.yaml, which must be the same for all parts.
+    /// Digest of memgate.yaml, which must be the same for all shards.
     pub config: String,
-    /// The options that must be the same for all parts.
+    /// The options that must be the same for all shards.
     pub options: String,
     /// Digest of the accepted baseline; empty: there is none.
     pub baseline: String,
 }
 
-/// The requested part of the run.
-pub(super) fn part(
+/// The requested shard of the run.
+pub(super) fn shard(
     settings: &Settings,
     request: &RunArgs,
     world: &World,
     narrowed: bool,
-) -> Result<Option<PlannedPart>, ExpectedError> {
-    let Some(part) = request.partition else { return Ok(None) };
+) -> Result<Option<PlannedShard>, ExpectedError> {
+    let Some(number) = request.partition else { return Ok(None) };
     if is_divided_by_gtest(settings, world) {
         return Err(ExpectedError::usage(
             "GTEST_TOTAL_SHARDS divides the tests already",
@@ -44,8 +44,8 @@ pub(super) fn part(
         ));
     }
     let baseline = settings.baseline.as_ref().map(|baseline| sha256_hex(format!("{baseline:?}").as_bytes()));
-    Ok(Some(PlannedPart {
-        part,
+    Ok(Some(PlannedShard {
+        number,
         timings: request.timings.clone(),
         narrowed,
         config: sha256_hex(as_written(settings, world).as_bytes()),

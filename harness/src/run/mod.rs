@@ -15,13 +15,13 @@
 //!   frames.
 
 mod checks;
-pub mod divided;
 mod engine;
 mod heap;
 mod hunt;
 pub mod judge;
 pub mod resolve;
 mod runners;
+pub mod this_shard;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use memgate_analysis::GatePolicy;
 use memgate_history::Manifest;
-use memgate_history::shards::Partition;
+use memgate_history::shards::ShardDescription;
 use memgate_model::RunReport;
 
 use crate::exit::{ExpectedError, chain};
@@ -43,10 +43,10 @@ use crate::session::facts::Facts;
 use crate::session::{Session, SessionInfo};
 use crate::suite::Program;
 use crate::symbol_files::SymbolFiles;
-use divided::Divided;
 use engine::{Context, Interrupts, KeptFiles, Stopped};
 use resolve::Symbols;
 use runners::Screened;
+use this_shard::ThisShard;
 
 /// A run that was judged.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ pub struct Judged {
     pub partial: bool,
     /// The entry for its history; `None`: `history: off`.
     pub manifest: Option<Manifest>,
-    /// The part of a run that it is; `None`: it is a whole run.
-    pub partition: Option<Partition>,
+    /// Which shard of a run it is; `None`: it is a whole run.
+    pub shard: Option<ShardDescription>,
 }
 
 /// Everything a run needs, prepared before it writes or starts anything.
@@ -106,7 +106,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     });
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
-    let session = Session::create_part(&root, &info, plan.part.as_ref().map(|planned| planned.part))
+    let session = Session::create_shard(&root, &info, plan.shard.as_ref().map(|planned| planned.number))
         .map_err(|why| ExpectedError::failed_with_hint(&why, "name another folder with --output-dir"))?;
     prepared.names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -115,14 +115,14 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         .build()
         .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
     let kept = Arc::new(KeptFiles::default());
-    let divided = plan.part.as_ref().map(Divided::begin).transpose()?;
-    let part = plan.part.as_ref().zip(divided.as_ref());
+    let this_shard = plan.shard.as_ref().map(ThisShard::begin).transpose()?;
+    let planned = plan.shard.as_ref().zip(this_shard.as_ref());
     let commit = origin.commit.as_ref().map_or("", |commit| commit.sha.as_str()).to_owned();
-    let partition = |dirty| part.map(|(planned, divided)| divided.partition(planned, (&commit, dirty)));
-    if let Some(partition) = partition(false) {
-        divided::keep(&session, &partition)?;
+    let shard = |dirty| planned.map(|(planned, shard)| shard.description(planned, (&commit, dirty)));
+    if let Some(shard) = shard(false) {
+        this_shard::keep(&session, &shard)?;
     }
-    let recorded = record(plan, console, &session, (&prepared, &kept), divided.as_ref());
+    let recorded = record(plan, console, &session, (&prepared, &kept), this_shard.as_ref());
     let (mut facts, records) = match runtime.block_on(recorded) {
         Ok(recorded) => recorded,
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
@@ -146,16 +146,16 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
-    let partition = partition(info.history.as_ref().is_some_and(|manifest| manifest.dirty));
-    if let Some(partition) = &partition {
-        report.shards = vec![partition.entry(Some(&report))];
-        divided::keep(&session, partition)?;
+    let shard = shard(info.history.as_ref().is_some_and(|manifest| manifest.dirty));
+    if let Some(shard) = &shard {
+        report.shards = vec![shard.entry(Some(&report))];
+        this_shard::keep(&session, shard)?;
     }
     if let Err(why) = session.pack() {
         console.warning(&format!("the session takes more room than it needs: failed to {}", chain(&why)));
     }
     let (command_status, partial) = (facts.command_status, facts.partial);
-    Ok(Judged { report, command_status, session, partial, manifest: info.history, partition })
+    Ok(Judged { report, command_status, session, partial, manifest: info.history, shard })
 }
 
 /// Compares with the leaks that the history knows from before this run; the result is kept in the session.
@@ -181,7 +181,7 @@ async fn record(
     console: &Console,
     session: &Session,
     (prepared, kept): (&Prepared, &Arc<KeptFiles>),
-    divided: Option<&Divided>,
+    this_shard: Option<&ThisShard>,
 ) -> Result<(Facts, Records), Stopped> {
     let began = Instant::now();
     let mut context = Context {
@@ -195,7 +195,7 @@ async fn record(
         interval: plan.interval,
         names: Arc::clone(&prepared.names),
         kept: Arc::clone(kept),
-        divided,
+        this_shard,
     };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
@@ -218,7 +218,7 @@ async fn record(
         finished.extend(suite.processes);
         facts.suites.push(suite.facts);
     }
-    facts.may_be_empty = plan.may_be_empty || divided.is_some_and(Divided::may_be_empty);
+    facts.may_be_empty = plan.may_be_empty || this_shard.is_some_and(ThisShard::may_be_empty);
     facts.duration_s = began.elapsed().as_secs_f64();
     let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();
     Ok((facts, records))

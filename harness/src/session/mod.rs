@@ -20,7 +20,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use memgate_model::Part;
+use memgate_model::ShardNumber;
 use memgate_wire::spool::EXTENSION;
 
 pub use files::{StoreError, write_atomically, write_where_it_leads};
@@ -65,17 +65,23 @@ impl Session {
     /// # Errors
     /// When the folder cannot be written, with the path concerned.
     pub fn create(root: &Path, info: &SessionInfo) -> Result<Self, StoreError> {
-        Self::create_part(root, info, None)
+        Self::create_shard(root, info, None)
     }
 
-    /// The same for a part of a run. Its name contains the part: sessions of several machines may be collected in one
-    /// folder. All parts may also be created in one folder, so one additional session is kept for each part.
+    /// The same for a shard of a run. Its name contains the number: sessions of several machines may be collected in one
+    /// folder. All shards may also be created in one folder, so one additional session is kept for each shard.
     ///
     /// # Errors
     /// When the folder cannot be written, with the path concerned.
-    pub fn create_part(root: &Path, info: &SessionInfo, part: Option<Part>) -> Result<Self, StoreError> {
-        let (ending, keep) = match part {
-            Some(part) => (format!("-{}of{}", part.index(), part.of()), KEPT_SESSIONS + part.of() as usize),
+    pub fn create_shard(
+        root: &Path,
+        info: &SessionInfo,
+        number: Option<ShardNumber>,
+    ) -> Result<Self, StoreError> {
+        let (ending, keep) = match number {
+            Some(number) => {
+                (format!("-{}of{}", number.index(), number.of()), KEPT_SESSIONS + number.of() as usize)
+            }
             None => (String::new(), KEPT_SESSIONS),
         };
         if root.is_symlink() {

@@ -76,7 +76,7 @@ pub(crate) struct Lane<'a> {
 pub(crate) fn lanes(suite: &SuiteReport) -> Vec<Lane<'_>> {
     let whole = Lane { name: suite.name.clone(), curve: &suite.curve, test_ends: &suite.test_ends };
     let shards = suite.shards.iter().map(|shard| Lane {
-        name: format!("{}, shard {}", suite.name, shard.part),
+        name: format!("{}, shard {}", suite.name, shard.number),
         curve: &shard.curve,
         test_ends: &shard.test_ends,
     });

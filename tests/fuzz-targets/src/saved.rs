@@ -1,12 +1,12 @@
 //! Files that memgate reads back: `report.json`, the baseline, `session.json` with the facts of a run, and
-//! shards of a run, each with its partition. Byte 0 selects one.
+//! shards of a run, each with its description. Byte 0 selects one.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use memgate_analysis::GatePolicy;
 use memgate_config::Baseline;
-use memgate_history::shards::{Merged, Partition, ShardReport, merge};
+use memgate_history::shards::{Merged, ShardDescription, ShardReport, merge};
 use memgate_model::{Metric, Per, RunReport, Verdict};
 use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
 
@@ -90,13 +90,14 @@ pub fn run(data: &[u8]) {
             render(&report);
         }
         _ => {
-            let Ok(shards) = serde_json::from_slice::<Vec<(Partition, Option<RunReport>)>>(bytes) else {
+            let Ok(shards) = serde_json::from_slice::<Vec<(ShardDescription, Option<RunReport>)>>(bytes)
+            else {
                 return;
             };
-            let missing = (1..).zip(&shards).any(|(index, (shard, _))| shard.part.index() != index)
-                || shards.iter().any(|(shard, _)| shard.part.of() as usize != shards.len());
-            let shard = |(partition, report)| ShardReport {
-                partition,
+            let missing = (1..).zip(&shards).any(|(index, (shard, _))| shard.number.index() != index)
+                || shards.iter().any(|(shard, _)| shard.number.of() as usize != shards.len());
+            let shard = |(description, report)| ShardReport {
+                description,
                 report,
                 session: "s".to_owned(),
                 started: String::new(),

@@ -3,21 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Part, Problem, RunReport, SuiteReport, format_list};
+use memgate_model::{Problem, RunReport, ShardNumber, SuiteReport, format_list};
 
 use super::split::class_of;
-use super::{Partition, ShardReport, SuiteUnits, UnitKind, is_disabled};
+use super::{ShardDescription, ShardReport, SuiteUnits, UnitKind, is_disabled};
 
 /// Most units to name.
 const SHOWN: usize = 10;
 
-/// All problems that keep these shards, one per part, from being a whole run. `expected`: how many there must be.
+/// All problems that keep these shards, one per number, from being a whole run. `expected`: how many there must be.
 pub(super) fn problems(shards: &[&ShardReport], expected: Option<u32>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let Some(first) = shards.first() else { return problems };
-    let of = expected.unwrap_or_else(|| first.partition.part.of());
-    for shard in shards.iter().filter(|shard| shard.partition.part.of() != of) {
-        let what = format!("it is part {}, and there must be {of} of them", shard.partition.part);
+    let of = expected.unwrap_or_else(|| first.description.number.of());
+    for shard in shards.iter().filter(|shard| shard.description.number.of() != of) {
+        let what = format!("it is part {}, and there must be {of} of them", shard.description.number);
         problems.push(problem(shard, what, "merge the shards of one run"));
     }
     missing(shards, of, &mut problems);
@@ -42,11 +42,11 @@ pub(super) fn problems(shards: &[&ShardReport], expected: Option<u32>) -> Vec<Pr
 }
 
 fn problem(shard: &ShardReport, what: String, hint: &str) -> Problem {
-    Problem { r#where: place(shard.partition.part), what, hint: hint.to_owned() }
+    Problem { r#where: place(shard.description.number), what, hint: hint.to_owned() }
 }
 
-pub(super) fn place(part: Part) -> String {
-    format!("shard {part}")
+pub(super) fn place(number: ShardNumber) -> String {
+    format!("shard {number}")
 }
 
 /// A problem of the run as a whole.
@@ -55,7 +55,7 @@ fn of_run(what: String, hint: &str) -> Problem {
 }
 
 fn missing(shards: &[&ShardReport], of: u32, problems: &mut Vec<Problem>) {
-    let there: BTreeSet<u32> = shards.iter().map(|shard| shard.partition.part.index()).collect();
+    let there: BTreeSet<u32> = shards.iter().map(|shard| shard.description.number.index()).collect();
     let missing: Vec<String> =
         (1..=of).filter(|index| !there.contains(index)).map(|index| format!("{index}/{of}")).collect();
     let (shards, are) = if missing.len() == 1 { ("shard", "is") } else { ("shards", "are") };
@@ -70,7 +70,7 @@ fn missing(shards: &[&ShardReport], of: u32, problems: &mut Vec<Problem>) {
 
 /// Reports values that differ between shards but must be equal.
 fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
-    type Figure = fn(&Partition) -> String;
+    type Figure = fn(&ShardDescription) -> String;
     let of: [(&str, Figure); 8] = [
         ("commit", |it| it.commit.clone()),
         ("state of the project's files", |it| if it.dirty { "changed" } else { "committed" }.to_owned()),
@@ -81,7 +81,7 @@ fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, pro
         ("file of timings", |it| it.timings.clone()),
         ("selection of tests", |it| if it.narrowed { "some".to_owned() } else { "all".to_owned() }),
     ];
-    let reference = first.partition.part;
+    let reference = first.description.number;
     let mut differs = |name: &str, (here, there): (String, String), hint: &str| {
         if here != there {
             let shown = |text: String| if text.is_empty() { "none".to_owned() } else { text };
@@ -91,7 +91,7 @@ fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, pro
         }
     };
     for (name, of) in of {
-        differs(name, (of(&shard.partition), of(&first.partition)), "all shards of a run need the same");
+        differs(name, (of(&shard.description), of(&first.description)), "all shards of a run need the same");
     }
     if let Some(there) = &first.report {
         let ci = |report: &RunReport| {
@@ -110,8 +110,8 @@ fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, pro
         );
     }
     let mut suites = BTreeMap::<&str, [&[String]; 2]>::new();
-    for (side, partition) in [&first.partition, &shard.partition].into_iter().enumerate() {
-        for suite in &partition.suites {
+    for (side, description) in [&first.description, &shard.description].into_iter().enumerate() {
+        for suite in &description.suites {
             suites.entry(&suite.suite).or_default()[side] = &suite.units;
         }
     }
@@ -133,7 +133,7 @@ fn differences(first: &ShardReport, shard: &ShardReport, report: &RunReport, pro
 /// Reports tests that were assigned to this shard but did not run in it, and tests that ran in it but were assigned to
 /// another.
 fn unlike(shard: &ShardReport, report: &RunReport, problems: &mut Vec<Problem>) {
-    for units in shard.partition.suites.iter().filter(|units| units.kind != UnitKind::Program) {
+    for units in shard.description.suites.iter().filter(|units| units.kind != UnitKind::Program) {
         let of_it = |suite: &&SuiteReport| units.measured.contains_key(&suite.name);
         let ran = report.suites.iter().filter(of_it).flat_map(|suite| &suite.tests);
         let ran: BTreeSet<&str> = match units.kind {
@@ -168,7 +168,7 @@ fn tell<'a>(
 /// Does every unit belong to exactly one shard?
 fn divided(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     let mut owners = BTreeMap::<(&str, &str), u32>::new();
-    for suite in shards.iter().flat_map(|shard| &shard.partition.suites) {
+    for suite in shards.iter().flat_map(|shard| &shard.description.suites) {
         for unit in &suite.units {
             owners.entry((&suite.suite, unit)).or_default();
         }
@@ -192,7 +192,7 @@ fn divided(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
 
 /// Reports suites that no shard measured.
 fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
-    let suites = || shards.iter().flat_map(|shard| &shard.partition.suites);
+    let suites = || shards.iter().flat_map(|shard| &shard.description.suites);
     let measured: BTreeSet<&str> =
         suites().filter(|suite| !suite.measured.is_empty()).map(|suite| suite.suite.as_str()).collect();
     let all: BTreeSet<&str> = suites().map(|suite| suite.suite.as_str()).collect();
@@ -210,19 +210,19 @@ fn nothing_ran(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
 /// suite would apply in some shards only. (A Java folder may have several names: unit and integration tests.)
 fn named_alike(shards: &[&ShardReport], problems: &mut Vec<Problem>) {
     const HINT: &str = "make them suites of memgate.yaml, each with a name of its own";
-    let mut things = BTreeMap::<(&str, &str), (Part, &str)>::new();
+    let mut things = BTreeMap::<(&str, &str), (ShardNumber, &str)>::new();
     let mut names = things.clone();
     for (shard, suite) in
-        shards.iter().flat_map(|shard| shard.partition.suites.iter().map(move |suite| (shard, suite)))
+        shards.iter().flat_map(|shard| shard.description.suites.iter().map(move |suite| (shard, suite)))
     {
-        let part = shard.partition.part;
+        let number = shard.description.number;
         for (name, thing) in &suite.measured {
-            let (first, is) = *things.entry((&suite.suite, name)).or_insert((part, thing));
+            let (first, is) = *things.entry((&suite.suite, name)).or_insert((number, thing));
             if is != thing {
                 let told = format!("its suite {name} is {thing}, that of shard {first} is {is}");
                 problems.push(problem(shard, told, HINT));
             }
-            let (first, is) = *names.entry((&suite.suite, thing)).or_insert((part, name));
+            let (first, is) = *names.entry((&suite.suite, thing)).or_insert((number, name));
             if is != name && suite.kind != UnitKind::Class {
                 problems.push(problem(
                     shard,

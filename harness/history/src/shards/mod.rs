@@ -2,8 +2,8 @@
 //! report.
 //!
 //! Data flow: the units of a suite → [`Split`] (the units of this shard) → the shard runs and reports them, and stores
-//! a [`Partition`] with its report. All [`ShardReport`]s → [`merge`] → one report; anything missing or inconsistent
-//! becomes its errors. So a shard that never ran is no pass.
+//! a [`ShardDescription`] with its report. All [`ShardReport`]s → [`merge`] → one report; anything missing or
+//! inconsistent becomes its errors. So a shard that never ran is no pass.
 //!
 //! A **unit** is never divided: a test of a GoogleTest executable, a test of `ctest`, a Java test class, or any other
 //! suite as a whole.
@@ -14,24 +14,25 @@ mod split;
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Part, RunReport, Shard, Verdict};
+use memgate_model::{RunReport, Shard, ShardNumber, Verdict};
 use serde::{Deserialize, Serialize};
 
 pub use merge::{Merged, merge};
 pub use split::{Split, Timings};
 
-/// Version of the format of [`Partition`].
-pub const PARTITION_VERSION: u32 = 1;
+/// Version of the format of [`ShardDescription`].
+pub const DESCRIPTION_VERSION: u32 = 1;
 
-/// Data that a shard stores with its report (`partition.json`): the run, and the part of it.
+/// Data that a shard stores with its report (`partition.json`): the run, and the number of the shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Partition {
-    /// [`PARTITION_VERSION`] of the writer.
+pub struct ShardDescription {
+    /// [`DESCRIPTION_VERSION`] of the writer.
     pub version: u32,
     /// Version of memgate.
     pub memgate: String,
-    /// The part that this shard is.
-    pub part: Part,
+    /// Which shard it is.
+    #[serde(rename = "part")]
+    pub number: ShardNumber,
     /// The commit; empty if unknown.
     #[serde(default)]
     pub commit: String,
@@ -94,7 +95,7 @@ pub struct SuiteUnits {
     pub measured: BTreeMap<String, String>,
 }
 
-impl Partition {
+impl ShardDescription {
     /// The number of units of this shard, and of all units.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
@@ -109,7 +110,7 @@ impl Partition {
     pub fn entry(&self, report: Option<&RunReport>) -> Shard {
         let (units, of_units) = self.counts();
         Shard {
-            part: self.part,
+            number: self.number,
             session: report.map_or_else(String::new, |report| report.session.clone()),
             started: report.map_or_else(String::new, |report| report.started.clone()),
             duration_s: report.map_or(0.0, |report| report.duration_s),
@@ -125,8 +126,8 @@ impl Partition {
 /// A shard that was received.
 #[derive(Debug, Clone)]
 pub struct ShardReport {
-    /// The run and part that it belongs to.
-    pub partition: Partition,
+    /// Which shard of which run it is.
+    pub description: ShardDescription,
     /// Its report. `None`: it ended before it had one.
     pub report: Option<RunReport>,
     /// Name of its session.

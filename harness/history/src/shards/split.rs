@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Part, RunReport, Runner};
+use memgate_model::{RunReport, Runner, ShardNumber};
 use sha2::{Digest as _, Sha256};
 
 /// Assumed seconds of a unit if no duration is known.
@@ -62,7 +62,7 @@ pub(super) fn class_of(test: &str) -> Option<&str> {
 /// Assigns units, suite by suite.
 #[derive(Debug, Clone)]
 pub struct Split {
-    part: Part,
+    number: ShardNumber,
     timings: Option<Timings>,
     /// Seconds assigned to each shard so far.
     loads: Vec<f64>,
@@ -71,27 +71,27 @@ pub struct Split {
 impl Split {
     /// For one shard. `timings` must be the same in all shards.
     #[must_use]
-    pub fn new(part: Part, timings: Option<Timings>) -> Self {
-        Self { part, timings, loads: vec![0.0; part.of() as usize] }
+    pub fn new(number: ShardNumber, timings: Option<Timings>) -> Self {
+        Self { number, timings, loads: vec![0.0; number.of() as usize] }
     }
 
-    /// The part that it is for.
+    /// The shard that it is for.
     #[must_use]
-    pub const fn part(&self) -> Part {
-        self.part
+    pub const fn number(&self) -> ShardNumber {
+        self.number
     }
 
     /// The units of a suite that belong to this shard, in their order.
     pub fn own(&mut self, suite: &str, units: &[String]) -> Vec<String> {
         let owners = match self.timings.take() {
-            None => units.iter().map(|unit| by_name(suite, unit, self.part.of())).collect(),
+            None => units.iter().map(|unit| by_name(suite, unit, self.number.of())).collect(),
             Some(timings) => {
                 let owners = self.by_time(&timings, units);
                 self.timings = Some(timings);
                 owners
             }
         };
-        let own = units.iter().zip(owners).filter(|(_, owner)| *owner == self.part.index());
+        let own = units.iter().zip(owners).filter(|(_, owner)| *owner == self.number.index());
         own.map(|(unit, _)| unit.clone()).collect()
     }
 
@@ -140,11 +140,11 @@ mod tests {
         timings: Option<&Timings>,
         suites: &[(&str, Vec<String>)],
     ) -> Vec<Vec<Vec<String>>> {
-        let part = |index| {
-            let mut split = Split::new(Part::new(index, of).unwrap(), timings.cloned());
+        let shard = |index| {
+            let mut split = Split::new(ShardNumber::new(index, of).unwrap(), timings.cloned());
             suites.iter().map(|(suite, units)| split.own(suite, units)).collect()
         };
-        (1..=of).map(part).collect()
+        (1..=of).map(shard).collect()
     }
 
     fn timings(seconds: impl IntoIterator<Item = (String, f64)>) -> Timings {

@@ -10,7 +10,7 @@ use crate::exit::ExpectedError;
 use crate::names::Mappings;
 use crate::output::Console;
 use crate::plan::Plan;
-use crate::run::divided::Divided;
+use crate::run::this_shard::ThisShard;
 use crate::session::Session;
 
 /// Context that all commands of a run share.
@@ -33,7 +33,7 @@ pub(in crate::run) struct Context<'a> {
     /// Open files of libraries that leak.
     pub(in crate::run) kept: Arc<KeptFiles>,
     /// Units of this shard; `None`: all.
-    pub(in crate::run) divided: Option<&'a Divided>,
+    pub(in crate::run) this_shard: Option<&'a ThisShard>,
 }
 
 impl Context<'_> {

@@ -1,8 +1,8 @@
 //! Selects the part of a command that this shard runs (`--partition`), for the project as it is.
 //!
 //! Data flow: planned suite → its units, listed by the program itself, by `ctest` or by the test sources →
-//! [`Divided`](crate::run::divided::Divided) selects those of this shard → the same suite with a selection added to its
-//! command, or nothing.
+//! [`ThisShard`](crate::run::this_shard::ThisShard) selects those of this shard → the same suite with a selection added
+//! to its command, or nothing.
 //!
 //! | command | unit | how units are selected |
 //! |---|---|---|
@@ -27,8 +27,8 @@ use super::junit::root as project_folder;
 use crate::exit::{ExpectedError, chain, failed_to};
 use crate::origin;
 use crate::plan::PlannedSuite;
-use crate::run::divided::Divided;
 use crate::run::engine::{Context, Stopped, launch, typed};
+use crate::run::this_shard::ThisShard;
 use crate::suite::ctest::CtestTest;
 use crate::suite::gtest::{self, SuiteId};
 use crate::suite::junit::sources::{
@@ -69,17 +69,15 @@ pub(super) async fn selected(
     planned: &PlannedSuite,
     (program, choice): (&Program, &Choice),
 ) -> Result<Option<Selected>, Stopped> {
-    let Some(divided) = context.divided else { return Ok(Some(all(planned))) };
+    let Some(shard) = context.this_shard else { return Ok(Some(all(planned))) };
     let selected = match choice.mode {
-        Mode::Direct => of_gtest(context, divided, planned).await?,
-        Mode::Tree if ctest::is_ctest(&planned.command) => of_ctest(context, divided, planned).await?,
-        Mode::Jvm if junit::is_build_tool(&planned.command) => of_build(context, divided, planned)?,
-        Mode::Tree | Mode::Jvm | Mode::Process | Mode::JvmProcess => {
-            whole(context, divided, planned, program)?
-        }
+        Mode::Direct => of_gtest(context, shard, planned).await?,
+        Mode::Tree if ctest::is_ctest(&planned.command) => of_ctest(context, shard, planned).await?,
+        Mode::Jvm if junit::is_build_tool(&planned.command) => of_build(context, shard, planned)?,
+        Mode::Tree | Mode::Jvm | Mode::Process | Mode::JvmProcess => whole(context, shard, planned, program)?,
     };
     if selected.is_none() {
-        context.console.line(&format!("{}: nothing of it falls to {}", typed(planned), divided.name()));
+        context.console.line(&format!("{}: nothing of it falls to {}", typed(planned), shard.name()));
     }
     Ok(selected)
 }
@@ -113,13 +111,13 @@ fn cannot(planned: &PlannedSuite, why: &str, hint: &str) -> ExpectedError {
     ExpectedError::usage(format!("`{}` cannot be divided: {why}", typed(planned)), hint)
 }
 
-fn tell(context: &Context<'_>, divided: &Divided, planned: &PlannedSuite, own: usize, of: usize, what: &str) {
-    context.console.line(&format!("{}: {own} of {of} {what} fall to {}", typed(planned), divided.name()));
+fn tell(context: &Context<'_>, shard: &ThisShard, planned: &PlannedSuite, own: usize, of: usize, what: &str) {
+    context.console.line(&format!("{}: {own} of {of} {what} fall to {}", typed(planned), shard.name()));
 }
 
 async fn of_gtest(
     context: &Context<'_>,
-    divided: &Divided,
+    shard: &ThisShard,
     planned: &PlannedSuite,
 ) -> Result<Option<Selected>, ExpectedError> {
     let mut listing = launch(planned, context.plan.filter.as_deref());
@@ -136,10 +134,10 @@ async fn of_gtest(
     tests.retain(|test| seen.insert(test.clone()));
     if tests.is_empty() {
         // Whatever the reason, this machine lists no tests.
-        return Ok(as_one(divided, planned));
+        return Ok(as_one(shard, planned));
     }
-    let own = divided.own(&name(planned), UnitKind::Test, tests.clone());
-    tell(context, divided, planned, own.len(), tests.len(), "tests");
+    let own = shard.own(&name(planned), UnitKind::Test, tests.clone());
+    tell(context, shard, planned, own.len(), tests.len(), "tests");
     if own.is_empty() {
         return Ok(None);
     }
@@ -160,7 +158,7 @@ async fn of_gtest(
 
 async fn of_ctest(
     context: &Context<'_>,
-    divided: &Divided,
+    shard: &ThisShard,
     planned: &PlannedSuite,
 ) -> Result<Option<Selected>, ExpectedError> {
     if ctest::chooses_numbers(&planned.command) {
@@ -168,7 +166,7 @@ async fn of_ctest(
     }
     let tests = ctest_list(context, planned).await?;
     if tests.is_empty() {
-        return Ok(as_one(divided, planned));
+        return Ok(as_one(shard, planned));
     }
     let shown = ask_ctest(context, planned, "--show-only=json-v1").await?;
     let commands = ctest::commands(&shown.stdout);
@@ -181,11 +179,11 @@ async fn of_ctest(
     let mut seen = BTreeSet::new();
     let names: Vec<String> =
         tests.iter().map(|test| test.name.clone()).filter(|name| seen.insert(name.clone())).collect();
-    let own: BTreeSet<String> = divided.own(&name(planned), UnitKind::Program, names).into_iter().collect();
+    let own: BTreeSet<String> = shard.own(&name(planned), UnitKind::Program, names).into_iter().collect();
     let numbers =
         |all: &[CtestTest]| all.iter().filter(|test| own.contains(&test.name)).cloned().collect::<Vec<_>>();
     let by_number = numbers(&tests);
-    tell(context, divided, planned, by_number.len(), tests.len(), "tests");
+    tell(context, shard, planned, by_number.len(), tests.len(), "tests");
     if by_number.is_empty() {
         return Ok(None);
     }
@@ -253,7 +251,7 @@ fn programs(commands: &[(String, Vec<String>)]) -> Vec<(String, SuiteId)> {
 
 fn of_build(
     context: &Context<'_>,
-    divided: &Divided,
+    shard: &ThisShard,
     planned: &PlannedSuite,
 ) -> Result<Option<Selected>, ExpectedError> {
     let is_gradle = junit::is_gradle(&planned.command);
@@ -288,8 +286,8 @@ fn of_build(
             "test classes are looked for in src/*/java, kotlin, groovy and scala",
         ));
     }
-    let own = divided.own(&name(planned), UnitKind::Class, classes.clone());
-    tell(context, divided, planned, own.len(), classes.len(), "classes of the test sources");
+    let own = shard.own(&name(planned), UnitKind::Class, classes.clone());
+    tell(context, shard, planned, own.len(), classes.len(), "classes of the test sources");
     if own.is_empty() {
         return Ok(None);
     }
@@ -313,7 +311,7 @@ fn of_build(
 /// The command is one unit.
 fn whole(
     context: &Context<'_>,
-    divided: &Divided,
+    shard: &ThisShard,
     planned: &PlannedSuite,
     program: &Program,
 ) -> Result<Option<Selected>, ExpectedError> {
@@ -324,13 +322,13 @@ fn whole(
         };
         return Err(cannot(planned, why, "name its executables as suites of memgate.yaml: each is a unit"));
     }
-    Ok(as_one(divided, planned))
+    Ok(as_one(shard, planned))
 }
 
 /// The command runs as a whole, in one of the shards.
-fn as_one(divided: &Divided, planned: &PlannedSuite) -> Option<Selected> {
+fn as_one(shard: &ThisShard, planned: &PlannedSuite) -> Option<Selected> {
     let suite = name(planned);
-    let own = divided.own(&suite, UnitKind::Program, vec![suite.clone()]);
+    let own = shard.own(&suite, UnitKind::Program, vec![suite.clone()]);
     (!own.is_empty()).then(|| all(planned))
 }
 

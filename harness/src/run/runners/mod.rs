@@ -69,9 +69,9 @@ pub(super) async fn screen(
             native::screen(context, &selected, (program, &choice), facts).await?
         }
     };
-    if let Some(divided) = context.divided {
+    if let Some(shard) = context.this_shard {
         let came = suites.iter().filter_map(|Screened { suite, .. }| divide::what_it_is(suite));
-        divided.measured(&divide::name(planned), &came.collect::<Vec<_>>());
+        shard.measured(&divide::name(planned), &came.collect::<Vec<_>>());
     }
     Ok(suites)
 }

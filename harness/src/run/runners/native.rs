@@ -74,7 +74,7 @@ pub(super) async fn screen(
         let is_clear = !selected.starts_tests
             && program.blind().is_none()
             && no_room(&context.session.frames()).is_none();
-        if context.divided.is_some() && choice.mode == Mode::Tree && is_clear {
+        if context.this_shard.is_some() && choice.mode == Mode::Tree && is_clear {
             return Ok(Vec::new());
         }
         let no_room = no_room(&context.session.frames());
@@ -92,13 +92,13 @@ pub(super) async fn screen(
     // A filter may leave some executables of a tree without a test. This is no error.
     if let Some(filter) = &context.plan.filter {
         // A shard of a test program has an argument of ours, which respects the filter.
-        let is_ours = context.divided.is_some() && choice.mode == Mode::Direct;
+        let is_ours = context.this_shard.is_some() && choice.mode == Mode::Direct;
         let mut processes = suites.iter().flat_map(|screened| &screened.suite.processes);
         if !is_ours && processes.any(|process| process.record.selects_tests()) {
             context.console.warning(&filter_is_not_heard(planned, filter));
         }
         suites.retain(has_something);
-        if suites.is_empty() && context.divided.is_none() {
+        if suites.is_empty() && context.this_shard.is_none() {
             let what =
                 format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
             facts.errors.push(problem(&typed(planned), what, "look at --filter"));

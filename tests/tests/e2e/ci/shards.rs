@@ -63,7 +63,7 @@ pub(crate) fn is_the_same_in_shards(
     run.ends_with(whole.exit_code);
     let merged = run.report();
     assert_eq!(told(&merged), told(whole), "{of} shards\n{run}");
-    let parts: Vec<String> = merged.shards.iter().map(|shard| shard.part.to_string()).collect();
+    let parts: Vec<String> = merged.shards.iter().map(|shard| shard.number.to_string()).collect();
     assert_eq!(parts, (1..=of).map(|index| format!("{index}/{of}")).collect::<Vec<_>>());
     assert_eq!(
         (merged.verdict, &merged.errors, &merged.waivers),

@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Part, Problem, RunReport, Shard, SuiteReport, Verdict};
+use memgate_model::{Problem, RunReport, Shard, ShardNumber, SuiteReport, Verdict};
 
 use super::{ShardReport, check};
 
@@ -36,7 +36,7 @@ pub fn merge(
     broken: Vec<Problem>,
     session: &str,
 ) -> Option<Merged> {
-    let key = |it: &ShardReport| (it.partition.part, it.started.clone(), it.session.clone());
+    let key = |it: &ShardReport| (it.description.number, it.started.clone(), it.session.clone());
     shards.sort_by_key(key);
     // A copy is not another attempt.
     shards.dedup_by_key(|shard| key(shard));
@@ -50,10 +50,10 @@ pub fn merge(
     for (shard, problem) in
         reports.iter().flat_map(|(shard, report)| report.errors.iter().map(move |it| (shard, it)))
     {
-        let r#where = format!("{}, {}", check::place(shard.partition.part), problem.r#where);
+        let r#where = format!("{}, {}", check::place(shard.description.number), problem.r#where);
         errors.push(Problem { r#where, ..problem.clone() });
     }
-    let narrowed = last.iter().any(|shard| shard.partition.narrowed);
+    let narrowed = last.iter().any(|shard| shard.description.narrowed);
     let suites = suites::suites(&reports);
     let verdict = if incomplete { Verdict::Error } else { Verdict::Pass };
     let verdict = verdict.max(Verdict::of_suites(&suites)).max(own_verdicts(&reports));
@@ -76,27 +76,27 @@ pub fn merge(
         waivers,
         errors,
         followed: run::followed(reports.iter().filter_map(|(_, report)| report.followed.as_ref())),
-        shards: last.iter().map(|shard| entry(shard, earlier.get(&shard.partition.part))).collect(),
+        shards: last.iter().map(|shard| entry(shard, earlier.get(&shard.description.number))).collect(),
         ..(*first).clone()
     };
     Some(Merged { report, incomplete })
 }
 
 /// The last attempt at each shard, and the earlier ones of the same run by shard.
-fn attempts(shards: &[ShardReport]) -> (Vec<&ShardReport>, BTreeMap<Part, Vec<&ShardReport>>) {
+fn attempts(shards: &[ShardReport]) -> (Vec<&ShardReport>, BTreeMap<ShardNumber, Vec<&ShardReport>>) {
     let mut last = Vec::<&ShardReport>::new();
-    let mut earlier = BTreeMap::<Part, Vec<&ShardReport>>::new();
+    let mut earlier = BTreeMap::<ShardNumber, Vec<&ShardReport>>::new();
     for shard in shards {
-        match last.last_mut().filter(|before| before.partition.part == shard.partition.part) {
+        match last.last_mut().filter(|before| before.description.number == shard.description.number) {
             Some(before) => {
-                earlier.entry(shard.partition.part).or_default().push(before);
+                earlier.entry(shard.description.number).or_default().push(before);
                 *before = shard;
             }
             None => last.push(shard),
         }
     }
-    for (part, attempts) in &mut earlier {
-        let counts = last.iter().find(|shard| shard.partition.part == *part);
+    for (number, attempts) in &mut earlier {
+        let counts = last.iter().find(|shard| shard.description.number == *number);
         attempts.retain(|attempt| counts.is_some_and(|counts| is_attempt(attempt, counts)));
     }
     (last, earlier)
@@ -109,7 +109,8 @@ fn is_attempt(earlier: &ShardReport, counts: &ShardReport) -> bool {
         origin.and_then(|origin| origin.ci.as_ref()).map(|ci| ci.pipeline.clone())
     };
     let told = earlier.report.is_some() && counts.report.is_some();
-    earlier.partition.commit == counts.partition.commit && (!told || pipeline(earlier) == pipeline(counts))
+    earlier.description.commit == counts.description.commit
+        && (!told || pipeline(earlier) == pipeline(counts))
 }
 
 /// The entry of a shard in the report.
@@ -134,7 +135,7 @@ fn entry(shard: &ShardReport, earlier: Option<&Vec<&ShardReport>>) -> Shard {
         started: report.map_or_else(|| shard.started.clone(), |report| report.started.clone()),
         replaces: earlier.iter().map(|it| it.session.clone()).collect(),
         disagree: disagree.into_iter().collect(),
-        ..shard.partition.entry(report)
+        ..shard.description.entry(report)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Outcome, Part, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Outcome, RunReport, ShardNumber, SuiteReport, TestReport, Verdict};
 
 use super::super::ShardReport;
 use super::super::split::class_of;
@@ -14,7 +14,7 @@ impl<'a> Ranks<'a> {
     pub(super) fn of(reports: &[(&'a ShardReport, &'a RunReport)]) -> Self {
         let mut ranks = BTreeMap::new();
         for unit in
-            reports.iter().flat_map(|(shard, _)| &shard.partition.suites).flat_map(|suite| &suite.units)
+            reports.iter().flat_map(|(shard, _)| &shard.description.suites).flat_map(|suite| &suite.units)
         {
             let next = ranks.len();
             ranks.entry(unit.as_str()).or_insert(next);
@@ -38,8 +38,9 @@ pub(super) fn tests(its: &[&(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) ->
         for test in &suite.tests {
             rank = ranks.rank(&test.id).unwrap_or(rank);
             let mut told = test.clone();
-            told.one_time
-                .retain(|leak| owners.get(leak.id.as_str()).is_none_or(|part| *part == shard.partition.part));
+            told.one_time.retain(|leak| {
+                owners.get(leak.id.as_str()).is_none_or(|number| *number == shard.description.number)
+            });
             if let Some(place) = places.get(test.id.as_str()) {
                 let (known_rank, known) = &mut tests[*place];
                 *known_rank = rank.max(*known_rank);
@@ -90,21 +91,22 @@ fn badness(test: &TestReport) -> (Verdict, bool, u64) {
 
 /// The shard that reports a one-time allocation, by the id of the leak. If a library initialises once in each shard, it
 /// is the shard with the most bytes. If each test has a process of its own, all tests report it, as on one machine.
-fn one_time_owners<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str, Part> {
-    let mut told = BTreeMap::<&str, BTreeMap<Part, (u32, f64)>>::new();
+fn one_time_owners<'a>(its: &[&(&'a ShardReport, &'a SuiteReport)]) -> BTreeMap<&'a str, ShardNumber> {
+    let mut told = BTreeMap::<&str, BTreeMap<ShardNumber, (u32, f64)>>::new();
     for (shard, suite) in its {
         for leak in suite.tests.iter().flat_map(|test| &test.one_time) {
-            let (tests, bytes) = told.entry(&leak.id).or_default().entry(shard.partition.part).or_default();
+            let (tests, bytes) =
+                told.entry(&leak.id).or_default().entry(shard.description.number).or_default();
             *tests += 1;
             *bytes += leak.bytes_per_iteration;
         }
     }
-    let most = |shards: BTreeMap<Part, (u32, f64)>| {
+    let most = |shards: BTreeMap<ShardNumber, (u32, f64)>| {
         let once = shards.values().all(|(tests, _)| *tests == 1);
         let most = shards
             .into_iter()
             .max_by(|(a, (_, a_bytes)), (b, (_, b_bytes))| a_bytes.total_cmp(b_bytes).then(b.cmp(a)));
-        most.map(|(part, _)| part).filter(|_| once)
+        most.map(|(number, _)| number).filter(|_| once)
     };
     told.into_iter().filter_map(|(id, shards)| Some((id, most(shards)?))).collect()
 }

@@ -41,7 +41,7 @@ fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<Suit
     let all = || told.iter().map(|(_, suite)| *suite);
     let mut reasons = Vec::<String>::new();
     for (shard, suite) in told.iter().filter(|(_, suite)| !suite.reason.is_empty()) {
-        reasons.push(format!("shard {}: {}", shard.partition.part, suite.reason));
+        reasons.push(format!("shard {}: {}", shard.description.number, suite.reason));
     }
     let mut metrics = BTreeMap::new();
     for (metric, value) in all().flat_map(|suite| &suite.metrics) {
@@ -72,7 +72,7 @@ fn suite(its: &[(&ShardReport, &SuiteReport)], ranks: &Ranks<'_>) -> Option<Suit
         shards: told
             .iter()
             .map(|(shard, suite)| SuiteShard {
-                part: shard.partition.part,
+                number: shard.description.number,
                 screened_s: suite.screened_s,
                 metrics: suite.metrics.clone(),
                 curve: suite.curve.clone(),

@@ -1,7 +1,7 @@
 use memgate_model::{Outcome, WaiverState};
 use serde_json::{Value, json};
 
-use super::super::{PARTITION_VERSION, Partition, SuiteUnits, UnitKind};
+use super::super::{DESCRIPTION_VERSION, ShardDescription, SuiteUnits, UnitKind};
 use super::*;
 
 fn test(id: &str, verdict: &str, one_time: &[(&str, f64)]) -> Value {
@@ -45,10 +45,10 @@ fn units(suite: &str, units: &[&str], own: &[&str]) -> SuiteUnits {
 
 fn shard((index, of): (u32, u32), suites: Vec<SuiteUnits>, report: Value) -> ShardReport {
     ShardReport {
-        partition: Partition {
-            version: PARTITION_VERSION,
+        description: ShardDescription {
+            version: DESCRIPTION_VERSION,
             memgate: "1".into(),
-            part: Part::new(index, of).unwrap(),
+            number: ShardNumber::new(index, of).unwrap(),
             commit: "abc".into(),
             dirty: false,
             config: String::new(),
@@ -241,25 +241,29 @@ fn what_does_not_make_up_a_whole_is_an_error() {
         (|_| (), Some(5), "shards: shards 3/5, 4/5, 5/5 are missing"),
         (|it| it[1].report = None, None, "shard 2/2: it ended before it had a report"),
         (
-            |it| it[1].partition.commit = "def".into(),
+            |it| it[1].description.commit = "def".into(),
             None,
             "shard 2/2: another commit than shard 1/2: def, there abc",
         ),
         (
-            |it| it[1].partition.options = "x".into(),
+            |it| it[1].description.options = "x".into(),
             None,
             "another set of options than shard 1/2: x, there none",
         ),
-        (|it| it[1].partition.narrowed = true, None, "another selection of tests"),
-        (|it| drop(it[1].partition.suites[0].units.pop()), None, "it does not have B.DISABLED_d of engine"),
+        (|it| it[1].description.narrowed = true, None, "another selection of tests"),
+        (|it| drop(it[1].description.suites[0].units.pop()), None, "it does not have B.DISABLED_d of engine"),
         (
-            |it| drop(it[1].partition.suites[0].own.remove(1)),
+            |it| drop(it[1].description.suites[0].own.remove(1)),
             None,
             "engine::B.c belong to none of these shards",
         ),
-        (|it| it[1].partition.suites[0].own.push("A.a".into()), None, "engine::A.a belong to several shards"),
         (
-            |it| it.iter_mut().for_each(|it| it.partition.suites.clear()),
+            |it| it[1].description.suites[0].own.push("A.a".into()),
+            None,
+            "engine::A.a belong to several shards",
+        ),
+        (
+            |it| it.iter_mut().for_each(|it| it.description.suites.clear()),
             None,
             "there is no test in any of them",
         ),
@@ -278,23 +282,23 @@ fn what_does_not_make_up_a_whole_is_an_error() {
             "shard 1/2: A.b of engine ran here, and fell to another shard",
         ),
         (
-            |it| it.iter_mut().for_each(|it| it.partition.suites[0].measured.clear()),
+            |it| it.iter_mut().for_each(|it| it.description.suites[0].measured.clear()),
             None,
             "no shard measured anything of engine",
         ),
         (
             |it| {
-                let none = |it: &mut ShardReport| it.partition.suites.push(units("other", &[], &[]));
+                let none = |it: &mut ShardReport| it.description.suites.push(units("other", &[], &[]));
                 it.iter_mut().for_each(none);
-                it.iter_mut().for_each(|it| it.partition.narrowed = true);
-                it.iter_mut().for_each(|it| it.partition.suites[1].measured.clear());
+                it.iter_mut().for_each(|it| it.description.narrowed = true);
+                it.iter_mut().for_each(|it| it.description.suites[1].measured.clear());
             },
             None,
             "no shard measured anything of other",
         ),
     ];
     let named = |it: &mut ShardReport, what: &str| {
-        it.partition.suites[0].measured.insert("t".to_owned(), what.to_owned());
+        it.description.suites[0].measured.insert("t".to_owned(), what.to_owned());
     };
     let mut alike = both([0, 0], ["pass", "pass"]);
     named(&mut alike[0], "a/t");

@@ -98,7 +98,7 @@ pub(super) async fn measure(
     }
     match failed {
         Some(failed) => facts.command_ended(i32::from(failed)),
-        None if facts.errors.len() == errors && context.divided.is_none() => {
+        None if facts.errors.len() == errors && context.this_shard.is_none() => {
             let what = "no test ran: the filter matches none".to_owned();
             facts.errors.push(problem(&planned.suite.name, format!("not measured: {what}"), ""));
         }
@@ -163,21 +163,15 @@ fn own(
     suite: &mut OnDevice<'_>,
     named: Option<Vec<Selection>>,
 ) -> Result<Option<Vec<Selection>>, Broken> {
-    let Some(divided) = context.divided else { return Ok(named) };
+    let Some(shard) = context.this_shard else { return Ok(named) };
     let named = named.unwrap_or_default();
     let mut known = BTreeSet::new();
     let classes =
         named.iter().map(|test| &test.class).filter(|class| known.insert(*class)).cloned().collect();
-    let own: BTreeSet<String> =
-        divided.own_alone(&suite.name, UnitKind::Class, classes).into_iter().collect();
+    let own: BTreeSet<String> = shard.own_alone(&suite.name, UnitKind::Class, classes).into_iter().collect();
     let of = named.len();
     let named: Vec<Selection> = named.into_iter().filter(|test| own.contains(&test.class)).collect();
-    context.console.line(&format!(
-        "{}: {} of {of} tests fall to {}",
-        suite.name,
-        named.len(),
-        divided.name()
-    ));
+    context.console.line(&format!("{}: {} of {of} tests fall to {}", suite.name, named.len(), shard.name()));
     if named.is_empty() {
         return Ok(None);
     }
@@ -186,7 +180,7 @@ fn own(
     };
     let own: Vec<Selection> = own.iter().flat_map(|class| suite.chosen(class, &tests_of(class))).collect();
     if !Call::has_room_for(&own) {
-        let what = format!("what falls to {} is too long for one request to adb", divided.name());
+        let what = format!("what falls to {} is too long for one request to adb", shard.name());
         return Err(Broken::Suite { what, hint: "divide it into more parts".to_owned() });
     }
     suite.own = Some(own);
@@ -232,10 +226,10 @@ async fn tests_of(
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }
-    if let Some(divided) = context.divided {
+    if let Some(shard) = context.this_shard {
         let is_there = !measured.processes.is_empty();
         let came = is_there.then(|| (suite.name.clone(), suite.planned.suite.package.clone()));
-        divided.measured(&suite.name, came.as_slice());
+        shard.measured(&suite.name, came.as_slice());
     }
     Ok((measured, once.failed))
 }

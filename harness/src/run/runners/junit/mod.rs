@@ -95,7 +95,7 @@ pub(super) async fn screen(
     if done.finished.is_empty() {
         // All classes of this shard may contain no tests: then no virtual machine ran tests.
         let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
-        if context.divided.is_none() || !is_clear {
+        if context.this_shard.is_none() || !is_clear {
             facts.errors.push(nothing_seen(planned, done.ended.exit, context.plan.filter.as_deref()));
         }
         return Ok(Vec::new());
@@ -104,8 +104,8 @@ pub(super) async fn screen(
         JavaAgent::Loaded => Kind::Junit,
         JavaAgent::None => Kind::JunitObserved,
     };
-    let is_part = context.divided.is_some();
-    let mut suites = suites(context.console, (planned, modules), (&our_option, kind), done, is_part);
+    let is_shard = context.this_shard.is_some();
+    let mut suites = suites(context.console, (planned, modules), (&our_option, kind), done, is_shard);
     let filter = context.plan.filter.as_deref();
     for (suite, _) in suites.iter_mut().filter(|(suite, _)| !ran_any(suite)) {
         let problem = no_test(&suite.facts.name, filter);
@@ -237,7 +237,7 @@ fn suites(
     (planned, modules): (&PlannedSuite, &[PathBuf]),
     (our_option, kind): (&OsStr, Kind),
     done: Done,
-    is_part: bool,
+    is_shard: bool,
 ) -> Vec<(Suite, Junit)> {
     let Done { finished, elapsed, .. } = done;
     let id = |process: &Finished| match jvm(process) {
@@ -249,7 +249,7 @@ fn suites(
     // Drops workers without tests if other workers, perhaps in other shards, have tests.
     let idle =
         |processes: &[Finished]| processes.iter().all(|p| !ran_tests(&p.record) && p.hello().blind.is_none());
-    if is_part || groups.iter().any(|(_, processes)| !idle(processes)) {
+    if is_shard || groups.iter().any(|(_, processes)| !idle(processes)) {
         groups.retain(|(_, processes)| !idle(processes));
     }
     let groups: Vec<(JvmSuiteId, Configured<Finished>)> = groups.into_iter().flat_map(configured).collect();

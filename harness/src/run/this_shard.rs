@@ -1,23 +1,23 @@
-//! The part of a run that this shard does (`--partition`).
+//! The shard of a run that this machine runs (`--partition`).
 //!
-//! Data flow: a runner names the units of a suite → [`Divided::own`] selects those of this shard and notes both lists →
-//! the measured suites are noted → at the end [`Divided::partition`] gives what the shard stores next to its report. It
-//! is also stored before anything runs, so that a killed shard is noticed.
+//! Data flow: a runner names the units of a suite → [`ThisShard::own`] selects those of this shard and notes both lists
+//! → the measured suites are noted → at the end [`ThisShard::description`] gives what the shard stores next to its
+//! report. It is also stored before anything runs, so that a killed shard is noticed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memgate_history::sha256_hex;
-use memgate_history::shards::{PARTITION_VERSION, Partition, Split, SuiteUnits, Timings, UnitKind};
+use memgate_history::shards::{DESCRIPTION_VERSION, ShardDescription, Split, SuiteUnits, Timings, UnitKind};
 
 use crate::bounded;
 use crate::exit::ExpectedError;
-use crate::plan::PlannedPart;
+use crate::plan::PlannedShard;
 use crate::session::Session;
 
-/// The part of a run that this shard does.
+/// The shard of a run that this machine runs.
 #[derive(Debug)]
-pub(in crate::run) struct Divided {
+pub(in crate::run) struct ThisShard {
     state: Mutex<State>,
     /// The state before any suite was divided.
     fresh: Split,
@@ -30,9 +30,9 @@ struct State {
     suites: Vec<SuiteUnits>,
 }
 
-impl Divided {
+impl ThisShard {
     /// Reads the timings.
-    pub(in crate::run) fn begin(planned: &PlannedPart) -> Result<Self, ExpectedError> {
+    pub(in crate::run) fn begin(planned: &PlannedShard) -> Result<Self, ExpectedError> {
         let mut timings = (!planned.timings.is_empty()).then(Timings::default);
         let mut read = Vec::new();
         for path in &planned.timings {
@@ -45,7 +45,7 @@ impl Divided {
             timings.get_or_insert_default().add(&report);
             read.extend_from_slice(sha256_hex(&bytes).as_bytes());
         }
-        let fresh = Split::new(planned.part, timings);
+        let fresh = Split::new(planned.number, timings);
         let timings = if read.is_empty() { String::new() } else { sha256_hex(&read) };
         Ok(Self { state: Mutex::new(State { split: fresh.clone(), suites: Vec::new() }), fresh, timings })
     }
@@ -90,21 +90,21 @@ impl Divided {
 
     /// `shard 3/8`.
     pub(in crate::run) fn name(&self) -> String {
-        format!("shard {}", self.fresh.part())
+        format!("shard {}", self.fresh.number())
     }
 
-    /// The description of the part that the shard stores next to its report.
-    pub(in crate::run) fn partition(
+    /// The description that the shard stores next to its report.
+    pub(in crate::run) fn description(
         &self,
-        planned: &PlannedPart,
+        planned: &PlannedShard,
         (commit, dirty): (&str, bool),
-    ) -> Partition {
+    ) -> ShardDescription {
         let mut suites = self.state().suites.clone();
         suites.sort_by(|a, b| a.suite.cmp(&b.suite));
-        Partition {
-            version: PARTITION_VERSION,
+        ShardDescription {
+            version: DESCRIPTION_VERSION,
             memgate: env!("CARGO_PKG_VERSION").to_owned(),
-            part: planned.part,
+            number: planned.number,
             commit: commit.to_owned(),
             dirty,
             config: planned.config.clone(),
@@ -117,12 +117,12 @@ impl Divided {
     }
 }
 
-/// File in the session that describes the shard's part of the run.
+/// File in the session that describes the shard.
 pub const FILE: &str = "partition.json";
 
-/// Writes the partition into the session.
-pub(in crate::run) fn keep(session: &Session, partition: &Partition) -> Result<(), ExpectedError> {
-    let json = serde_json::to_vec(partition).map_err(|why| ExpectedError::failed(&why))?;
+/// Writes the description into the session.
+pub(in crate::run) fn keep(session: &Session, description: &ShardDescription) -> Result<(), ExpectedError> {
+    let json = serde_json::to_vec(description).map_err(|why| ExpectedError::failed(&why))?;
     session.write(FILE, &json).map(drop).map_err(|why| ExpectedError::failed(&why))
 }
 
@@ -130,13 +130,13 @@ pub(in crate::run) fn keep(session: &Session, partition: &Partition) -> Result<(
 mod tests {
     use std::path::PathBuf;
 
-    use memgate_model::Part;
+    use memgate_model::ShardNumber;
 
     use super::*;
 
-    fn part(timings: Vec<PathBuf>) -> PlannedPart {
-        PlannedPart {
-            part: Part::new(1, 2).unwrap(),
+    fn planned(timings: Vec<PathBuf>) -> PlannedShard {
+        PlannedShard {
+            number: ShardNumber::new(1, 2).unwrap(),
             timings,
             narrowed: false,
             config: "s".into(),
@@ -150,20 +150,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("times.json");
         std::fs::write(&path, "{}").unwrap();
-        let error = Divided::begin(&part(vec![path])).unwrap_err();
+        let error = ThisShard::begin(&planned(vec![path])).unwrap_err();
         assert!(error.to_string().contains("times.json"), "{error}");
         assert!(error.hint().unwrap().contains("report.json"));
     }
 
     #[test]
     fn what_was_divided_is_kept_by_suite() {
-        let divided = Divided::begin(&part(Vec::new())).unwrap();
+        let shard = ThisShard::begin(&planned(Vec::new())).unwrap();
         let units = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let own = divided.own("b", UnitKind::Test, units(&["A.x", "A.y", "A.z"]));
-        divided.own_alone("a", UnitKind::Program, units(&["one"]));
-        let partition = divided.partition(&part(Vec::new()), ("abc", false));
-        assert_eq!(partition.suites.iter().map(|it| it.suite.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(partition.suites[1].own, own);
-        assert_eq!(partition.counts().1, 4);
+        let own = shard.own("b", UnitKind::Test, units(&["A.x", "A.y", "A.z"]));
+        shard.own_alone("a", UnitKind::Program, units(&["one"]));
+        let description = shard.description(&planned(Vec::new()), ("abc", false));
+        assert_eq!(description.suites.iter().map(|it| it.suite.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(description.suites[1].own, own);
+        assert_eq!(description.counts().1, 4);
     }
 }
