@@ -278,7 +278,7 @@ fn left_out(context: &Context<'_>, planned: &PlannedSuite, listed: &Listed, done
             ));
         }
     }
-    if context.divided.is_none() {
+    if context.this_shard.is_none() {
         for glob in listed.without_program(&planned.targets, &said_hello) {
             context
                 .console
