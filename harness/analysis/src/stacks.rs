@@ -72,27 +72,27 @@ pub fn complete(record: &mut ProcessRecord, runs: &[&ProcessRecord]) {
     let pairs = record.windows.iter().zip(&from.windows);
     let in_order = pairs.take_while(|(a, b)| (&a.suite, &a.test) == (&b.suite, &b.test)).count();
     let Some(mut borrowed) = Borrowed::new(record, from) else { return };
-    let (places, places_before) = (Places::of(from), earlier.last().map(|run| Places::of(run)));
+    let (now, before) = (FirstWindows::of(from), earlier.last().map(|run| FirstWindows::of(run)));
     for at in 0..record.windows.len() {
         let window = &record.windows[at];
         if window.is_setup() || window.outcome == Some(Outcome::Failed) || !record.lacks_stacks(window) {
             continue;
         }
         let is_in_order = at < in_order;
-        let Some(other) = places.find(window).map(|w| if is_in_order { &from.windows[at] } else { w }) else {
+        let Some(other) = now.find(window).map(|w| if is_in_order { &from.windows[at] } else { w }) else {
             continue;
         };
         if !is_usable(from, other, window) {
             continue;
         }
         let (here, there) = (sizes(window), sizes(other));
-        let before = || {
-            let run = places_before.as_ref()?;
+        let earlier = || {
+            let run = before.as_ref()?;
             run.find(window).filter(|w| is_usable(run.record, w, window)).map(|w| by_stack(run.record, w))
         };
         let is_same = here == there
             || is_in_order && is_a_little_larger(&here, &there)
-            || before().is_some_and(|before| differs_as_runs_do(&here, &before, &by_stack(from, other)));
+            || earlier().is_some_and(|earlier| differs_as_runs_do(&here, &earlier, &by_stack(from, other)));
         let is_known = |size: u64| is_same || here.get(&size) == there.get(&size);
         let borrow = |survivor: &SnapshotRecord| {
             let stack = borrowed.stack(record, survivor.stack)?;
@@ -117,12 +117,12 @@ fn is_usable(run: &ProcessRecord, other: &Window, window: &Window) -> bool {
 }
 
 /// The first window of each test in a run.
-struct Places<'a> {
+struct FirstWindows<'a> {
     record: &'a ProcessRecord,
     windows: HashMap<(&'a str, &'a str), &'a Window>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> FirstWindows<'a> {
     fn of(record: &'a ProcessRecord) -> Self {
         let mut windows = HashMap::new();
         for window in &record.windows {

@@ -338,11 +338,9 @@ impl SuiteFacts {
         let screen = self.screen.iter().map(|process| self.held(process.input(record)));
         let mut screen: Vec<ProcessInput> = screen.collect();
         let stacks: Vec<ProcessInput> = self.stacks.iter().map(|process| process.input(record)).collect();
+        let runs: Vec<&ProcessRecord> = stacks.iter().map(|run| &run.record).collect();
         for process in &mut screen {
-            for runs in (1..=stacks.len()).map(|runs| &stacks[..runs]) {
-                let runs: Vec<&ProcessRecord> = runs.iter().map(|run| &run.record).collect();
-                memgate_analysis::complete(&mut process.record, &runs);
-            }
+            (1..=runs.len()).for_each(|n| memgate_analysis::complete(&mut process.record, &runs[..n]));
         }
         SuiteInput {
             name: self.name.clone(),
