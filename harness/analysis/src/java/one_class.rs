@@ -12,7 +12,8 @@ use super::names::is_literal;
 use super::pool::rises_with;
 use super::series::ClassSeries;
 use super::shape::{
-    FEW_STEPS, grew, has_stalled, is_regular, rise_of_lows, rises_each_time, usual, usual_enlargement,
+    FEW_STEPS, gives_back, grew, has_stalled, is_regular, rise_of_lows, rises_each_time, usual,
+    usual_enlargement,
 };
 use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::stats::as_f64;
@@ -120,7 +121,9 @@ impl Classes<'_> {
         }
         let accidental = self.is_unexplained(&series.class) && steps(figures, warm_up) < FEW_STEPS;
         let of_a_pool = self.threads.as_ref().is_some_and(|threads| rises_with(figures, threads, warm_up));
-        if accidental || of_a_pool || rise.is_some() || has_stalled(figures, warm_up) {
+        // Strings and arrays are never open, only over or growing.
+        let may_be_over = !is_literal(&series.class) && gives_back(figures, warm_up);
+        if accidental || of_a_pool || rise.is_some() || may_be_over || has_stalled(figures, warm_up) {
             return Seen::Stalled { class: series.class, bytes: bytes.slope.slope };
         }
         let has_paused = if by_count { instances.paused } else { bytes.paused };
