@@ -51,5 +51,5 @@ pub use settings::when::When;
 pub use source::Place;
 pub use template::{Facts, ProjectKind, SuiteFact, init_template};
 pub use value::glob::{FrameGlob, Glob, TargetGlob, TestGlob};
-pub use value::size::format_size;
+pub use value::size::{format_size, parse_size};
 pub use waive::{NewWaiver, WaiveError, append_waiver};

@@ -79,6 +79,14 @@ fn bytes(number: &str, scale: u64) -> Result<u64, Fault> {
     whole.checked_add(u64::try_from(part).unwrap_or(u64::MAX)).ok_or_else(too_large)
 }
 
+/// Reads bytes as they are typed: `1000000`, `1 MiB`.
+///
+/// # Errors
+/// It is no size: why, and how to write one.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    Size::parse(text).map(|size| size.0).map_err(|why| format!("{}; {}", why.label, Size::HINT))
+}
+
 /// Formats bytes for people: `48.0 KiB`, `0 B`.
 #[must_use]
 pub fn format_size(bytes: u64) -> String {

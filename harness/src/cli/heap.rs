@@ -42,7 +42,8 @@ pub enum HeapCommand {
         /// Number of leaks to show.
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
-        /// Also compute the exact retained size of each leak, and the largest objects.
+        /// Also compute the exact retained size of the first object of each leak, and the largest
+        /// objects.
         #[arg(long)]
         exact: bool,
         /// Also write a page (leaks, largest objects, classes, threads, strings) that opens offline.
@@ -170,8 +171,9 @@ pub enum HeapCommand {
         /// Mapping file of the older dump, if it is of another build.
         #[arg(long, value_name = "FILE|DIR", requires = "mapping", value_hint = ValueHint::AnyPath)]
         old_mapping: Option<PathBuf>,
-        /// Exit with 1 if a class (at one place, with --by) has grown by more bytes than this.
-        #[arg(long, value_name = "BYTES")]
+        /// Exit with 1 if a class (at one place, with --by) has grown by more than this: bytes, or
+        /// `1 MiB`.
+        #[arg(long, value_name = "SIZE", value_parser = memgate_config::parse_size)]
         fail_over: Option<u64>,
         /// Exit with 1 if it has grown by more objects than this.
         #[arg(long, value_name = "N")]
@@ -215,6 +217,9 @@ pub enum HeapCommand {
         /// rules are applied.
         #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
         mapping: Option<PathBuf>,
+        /// Accept an incomplete dump: the exit code is not 2 because of it.
+        #[arg(long)]
+        allow_truncated: bool,
     },
     /// Copy a dump without the contents of its strings and arrays: small and private
     Trim {

@@ -35,7 +35,10 @@ use watch::Watch;
 pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, ExpectedError> {
     let (path, HeapCommon { json, allow_truncated }) = command.dump();
     let watch = Watch::new(console);
-    let Some(Answer { shown, code, odd }) = answer(command, path, &watch)? else { return Ok(exit::PASS) };
+    let Answer { shown, code, odd } = match answer(command, path, &watch)? {
+        Answered::Shown(answer) => answer,
+        Answered::Written(code) => return Ok(code),
+    };
     drop(watch);
     if json {
         let json = json::json(&shown)
@@ -74,8 +77,15 @@ impl Answer {
     }
 }
 
-/// `None`: a copy was requested, and has been written.
-fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
+/// What a command led to.
+enum Answered {
+    /// An answer to show.
+    Shown(Answer),
+    /// A file; with the exit code.
+    Written(u8),
+}
+
+fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Answered, ExpectedError> {
     let answer = match command {
         HeapCommand::Analyze { leaks, rules, mapping, baseline, top, exact, html, leakcanary, .. } => {
             let analyze = Analyze {
@@ -107,19 +117,21 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
         HeapCommand::Threads { mapping, .. } => threads((path, Renames::read(mapping.as_deref())?), watch),
         HeapCommand::Strings { top, .. } => strings(path, *top, watch),
         HeapCommand::Bitmaps { extract, top, .. } => bitmaps(path, extract.as_deref(), *top, watch),
-        HeapCommand::Diff { by, old, mapping, old_mapping, fail_over, fail_over_count, top, .. } => {
+        HeapCommand::Diff {
+            by, old, mapping, old_mapping, fail_over, fail_over_count, top, common, ..
+        } => {
             let most = Most { bytes: *fail_over, count: *fail_over_count };
             let renames = Renames::read(mapping.as_deref())?;
             let of_old = Renames::read(old_mapping.as_deref())?.or(renames);
-            diff::diff((*by, (old, of_old), (path, renames)), most, *top, watch)
+            diff::diff((*by, (old, of_old), (path, renames)), most, (*top, common.allow_truncated), watch)
         }
         HeapCommand::Growth { files, mapping, loops, top, common } => {
             let renames = Renames::read(mapping.as_deref())?;
             growth::growth((files, renames), *loops, (*top, common.allow_truncated), watch)
         }
-        HeapCommand::Ledger { to, mapping, .. } => {
-            growth::ledger((path, Renames::read(mapping.as_deref())?), to, watch)?;
-            return Ok(None);
+        HeapCommand::Ledger { to, mapping, allow_truncated, .. } => {
+            let dump = (path, Renames::read(mapping.as_deref())?);
+            return growth::ledger(dump, to, *allow_truncated, watch).map(Answered::Written);
         }
         HeapCommand::Trim { to, zero, private, keep_duplicates, rules, prove, .. } => {
             let kept = match (zero, private) {
@@ -129,15 +141,15 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             };
             let keeps = copy::Keeps { kept, duplicates: *keep_duplicates };
             copy::trim(path, to, (keeps, rules), *prove, watch)?;
-            return Ok(None);
+            return Ok(Answered::Written(exit::PASS));
         }
         HeapCommand::Restore { to, .. } => {
             copy::restore(path, to, watch)?;
-            return Ok(None);
+            return Ok(Answered::Written(exit::PASS));
         }
         HeapCommand::Check { .. } => check(path, watch),
     };
-    answer.map(Some)
+    answer.map(Answered::Shown)
 }
 
 fn paths(

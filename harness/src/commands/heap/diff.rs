@@ -24,22 +24,23 @@ pub(super) struct Most {
 }
 
 impl Most {
-    fn code(self, changes: &[Changed]) -> u8 {
+    /// The exit code; `otherwise`: nothing is over a limit.
+    fn code(self, changes: &[Changed], otherwise: u8) -> u8 {
         let over = |most: Option<u64>, change: i64| {
             most.is_some_and(|most| u64::try_from(change).is_ok_and(|grown| grown > most))
         };
         let is_over = |change: &Changed| over(self.bytes, change.bytes) || over(self.count, change.count);
-        if changes.iter().any(is_over) { exit::FAIL } else { exit::PASS }
+        if changes.iter().any(is_over) { exit::FAIL } else { otherwise }
     }
 }
 
 pub(super) fn diff(
     (by, old, new): (HeapBy, Named<'_>, Named<'_>),
     most: Most,
-    top: usize,
+    (top, allow_truncated): (usize, bool),
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let (changes, odd, written) = match by {
+    let Changes { changes, odd, written, ledgers } = match by {
         HeapBy::Class => of_classes((old, new), watch)?,
         HeapBy::Path => of_places((old, new), |dump| places(dump, watch))?,
         HeapBy::Container => of_places((old, new), |dump| growth::read(dump, watch))?,
@@ -48,13 +49,20 @@ pub(super) fn diff(
     if most.bytes.or(most.count).is_some() {
         growth::in_order(files.into_iter().zip(written))?;
     }
-    let code = most.code(&changes);
+    let code = most.code(&changes, growth::unless_cut(&ledgers, allow_truncated));
     let odd = files.map(ToOwned::to_owned).into_iter().zip(odd).collect();
     Ok(Answer { shown: Shown::diff(by, changes, top), code, odd })
 }
 
-/// The changes, oddities of both dumps, and the time at which each was written.
-type Changes = (Vec<Changed>, [Oddities; 2], [u64; 2]);
+/// What changed between two dumps.
+struct Changes {
+    changes: Vec<Changed>,
+    odd: [Oddities; 2],
+    /// When each was written.
+    written: [u64; 2],
+    /// Those that were compared; none by class.
+    ledgers: Vec<Ledger>,
+}
 
 fn of_classes((old, new): (Named<'_>, Named<'_>), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
     let read = |dump: Named<'_>| -> Result<(ByName, Oddities, u64), ExpectedError> {
@@ -71,7 +79,7 @@ fn of_classes((old, new): (Named<'_>, Named<'_>), watch: &Watch<'_>) -> Result<C
     changes.retain(|change| change.bytes != 0 || change.count != 0);
     changes
         .sort_by_key(|change| std::cmp::Reverse((change.bytes.unsigned_abs(), change.count.unsigned_abs())));
-    Ok((changes, [odd_before, odd_after], [first, second]))
+    Ok(Changes { changes, odd: [odd_before, odd_after], written: [first, second], ledgers: Vec::new() })
 }
 
 fn of_places(
@@ -81,7 +89,7 @@ fn of_places(
     let ((before, odd_before), (after, odd_after)) = (read(old)?, read(new)?);
     let written = [before.milliseconds, after.milliseconds];
     let changes = changes(&before, &after).into_iter().map(|(class, at)| Changed::at(class, at)).collect();
-    Ok((changes, [odd_before, odd_after], written))
+    Ok(Changes { changes, odd: [odd_before, odd_after], written, ledgers: vec![before, after] })
 }
 
 /// All objects of a dump by their place.

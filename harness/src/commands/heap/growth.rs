@@ -39,12 +39,10 @@ pub(super) fn growth(
         ledgers.push(ledger);
     }
     in_order(files.iter().map(PathBuf::as_path).zip(ledgers.iter().map(|ledger| ledger.milliseconds)))?;
-    let not_whole = ledgers.iter().any(|ledger| ledger.truncated) && !allow_truncated;
     let mut growing = memgate_hprof::growth(&ledgers, loops).unwrap_or_default();
     let code = match growing.is_empty() {
         false => exit::FAIL,
-        true if not_whole => exit::NOT_MEASURED,
-        true => exit::PASS,
+        true => unless_cut(&ledgers, allow_truncated),
     };
     let hidden = growing.len().saturating_sub(top);
     growing.truncate(top);
@@ -66,15 +64,30 @@ pub(super) fn in_order<'f>(files: impl Iterator<Item = (&'f Path, u64)>) -> Resu
     Ok(())
 }
 
-/// Writes the ledger of a dump to a file.
-pub(super) fn ledger((from, renames): Named<'_>, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
+/// The exit code where nothing is over a limit: what a ledger lacks may have grown.
+pub(super) fn unless_cut(ledgers: &[Ledger], allow_truncated: bool) -> u8 {
+    let is_cut = ledgers.iter().any(|ledger| ledger.truncated);
+    if is_cut && !allow_truncated { exit::NOT_MEASURED } else { exit::PASS }
+}
+
+/// Writes the ledger of a dump to a file; returns the exit code.
+pub(super) fn ledger(
+    (from, renames): Named<'_>,
+    to: &Path,
+    allow_truncated: bool,
+    watch: &Watch<'_>,
+) -> Result<u8, ExpectedError> {
     if same(from, to) {
         return Err(ExpectedError::usage("a ledger cannot take the place of its dump", "name another file"));
     }
-    let (ledger, _) = read((from, renames), watch)?;
+    let (ledger, odd) = read((from, renames), watch)?;
     write(to, |out| {
         serde_json::to_writer(out, &ledger).map_err(|why| ExpectedError::file("write", to)(why.into()))
-    })
+    })?;
+    for sentence in odd.sentences().filter(|_| odd.truncated()) {
+        watch.console().warning(&format!("{}: {sentence}", from.display()));
+    }
+    Ok(unless_cut(&[ledger], allow_truncated))
 }
 
 pub(super) fn read(
@@ -101,6 +114,9 @@ pub(super) fn read(
     let rules = read_rules(&[])?;
     let heap = read_original((path, renames), &rules, watch)?;
     let ledger = watch.passes(|told| heap.ledger(&rules, told)).map_err(bad(path))?;
+    if ledger.truncated && !heap.dump.odd.truncated() {
+        watch.console().warning(&format!("{}: it has too many containers: not all count", path.display()));
+    }
     Ok((ledger, heap.dump.odd))
 }
 

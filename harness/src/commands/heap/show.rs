@@ -523,9 +523,11 @@ pub(super) fn head<T>(all: &[T], top: usize) -> &[T] {
 fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<Leak>], top: usize) {
     for leak in head(leaks, top) {
         let leak = leak.borrow();
+        // Of one object only: those that hold each other do not add up.
+        let of = if leak.instances > 1 { " by the first" } else { "" };
         let retained = leak
             .retained
-            .map_or_else(String::new, |retained| format!(" · retained {}", exact_bytes(retained)));
+            .map_or_else(String::new, |retained| format!(" · retained{of} {}", exact_bytes(retained)));
         lines.push(String::new());
         lines.push(format!(
             "{what} {}  {}   attributed {} in {}{retained}",

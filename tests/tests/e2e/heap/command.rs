@@ -189,6 +189,11 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         assert!(run.stdout.contains("Held$Session × 10 "), "{run}");
         assert!(run.stdout.contains("Leaking: YES (Held$Session#closed is true)"), "{run}");
         assert!(!run.stdout.contains(r"\u{"), "an escaped character of the drawing: {run}");
+        let run = heap(&project, "analyze", &path, &["--rules", rules.to_str().unwrap(), "--exact"]);
+        assert!(
+            run.stdout.contains("Held$Session × 10 ") && run.stdout.contains("· retained by the first "),
+            "{run}"
+        );
 
         // The same for a renamed program: rules use the original names.
         let mapping =
@@ -229,6 +234,17 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         run.ends_with(0);
         let run = project.memgate(&["heap", "diff", cut.to_str().unwrap(), before, "--fail-over", "1000"]);
         run.ends_with(1);
+
+        let cut = cut.to_str().unwrap();
+        let ledger = |dump: &str, to: &str, more: &[&str]| {
+            project.memgate(&[&["heap", "ledger", dump, to], more].concat())
+        };
+        ledger(before, "whole.json", &[]).ends_with(0);
+        ledger(cut, "cut.json", &["--allow-truncated"]).ends_with(0);
+        ledger(cut, "cut.json", &[]).ends_with(2).says("it ends in the middle");
+        let diff = ["heap", "diff", "--by", "container", "whole.json", "cut.json", "--fail-over", "1 GiB"];
+        project.memgate(&diff).ends_with(2).says("cut.json: its dump was not whole");
+        project.memgate(&[&diff[..], &["--allow-truncated"]].concat()).ends_with(0);
     }
 }
 
