@@ -89,7 +89,7 @@ pub enum HistoryCommand {
 
 /// Which part of a history is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct HistoryArgs {
+pub struct LineArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// The project [default: the one there is].
@@ -101,6 +101,13 @@ pub struct HistoryArgs {
     /// The environment, as `memgate history runs` shows it [default: the one of the newest run].
     #[arg(long, value_name = "LABEL")]
     pub(crate) environment: Option<String>,
+}
+
+/// Which part of a history is asked for, and how it is printed.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    pub(crate) line: LineArgs,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -136,7 +143,7 @@ pub struct BisectArgs {
     #[arg(value_name = "LEAK")]
     pub(crate) leak: String,
     #[command(flatten)]
-    pub(crate) of: HistoryArgs,
+    pub(crate) of: LineArgs,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 }
@@ -148,7 +155,7 @@ pub struct BisectArgs {
 )]
 pub struct TuneArgs {
     #[command(flatten)]
-    pub(crate) of: HistoryArgs,
+    pub(crate) of: LineArgs,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
     /// Set the proposed thresholds in memgate.yaml.

@@ -21,7 +21,7 @@ pub use args::{
     RunArgs, SchemaName, Step, WaiveArgs,
 };
 pub use heap::{HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder};
-pub use history::{BisectArgs, HistoryArgs, HistoryCommand, LeakState, TuneArgs};
+pub use history::{BisectArgs, HistoryCommand, LeakState, LineArgs, TuneArgs};
 pub use server::{
     MembersOnlyCommand, OidcCommand, ServeArgs, ServeCommand, TokenCommand, UploadArgs, UserCommand,
 };

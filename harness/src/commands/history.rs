@@ -10,7 +10,7 @@ use memgate_server::view::LeakFilter;
 use serde::Serialize;
 
 use super::{report, settings};
-use crate::cli::{HistoryArgs, HistoryCommand, LeakState, StoreArgs};
+use crate::cli::{HistoryCommand, LeakState, LineArgs, StoreArgs};
 use crate::exit::{self, ExpectedError};
 use crate::history::{self, Repository};
 use crate::output::Console;
@@ -87,7 +87,7 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
         | HistoryCommand::Export { of } => of,
         HistoryCommand::Add { .. } => return Ok(exit::PASS),
     };
-    let asked = Asked::open(of, console).await?;
+    let asked = Asked { json: of.json, ..Asked::open(&of.line, console).await? };
     let shown = match request {
         HistoryCommand::Leaks { state, owner, suite, .. } => {
             let filter = LeakFilter {
@@ -143,15 +143,15 @@ pub(super) enum Wanted {
 }
 
 /// A store, and the requested part of it.
-pub(super) struct Asked<'a> {
+pub(super) struct Asked {
     pub(super) store: Store,
     pub(super) project: String,
     pub(super) choice: Choice,
-    of: &'a HistoryArgs,
+    json: bool,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) async fn open(of: &'a HistoryArgs, console: &Console) -> Result<Self, ExpectedError> {
+impl Asked {
+    pub(super) async fn open(of: &LineArgs, console: &Console) -> Result<Self, ExpectedError> {
         let address = history::address(&of.store.data, of.store.database.as_deref());
         let store = Store::open_to_read(&address).await.map_err(|why| history::store_error(&why))?;
         let projects = store.projects().await.map_err(|why| history::store_error(&why))?;
@@ -180,7 +180,7 @@ impl<'a> Asked<'a> {
             branch: of.branch.clone().unwrap_or_default(),
             environment: of.environment.clone().unwrap_or_default(),
         };
-        Ok(Self { store, project, choice, of })
+        Ok(Self { store, project, choice, json: false })
     }
 
     /// Prints lines as they come: there may be millions.
@@ -219,7 +219,7 @@ impl<'a> Asked<'a> {
         let Some(view) = view.map_err(|why| history::store_error(&why))? else {
             return Err(self.missing(wanted));
         };
-        if self.of.json {
+        if self.json {
             let json = serde_json::to_string_pretty(&view).map_err(|why| ExpectedError::failed(&why))?;
             return Ok(format!("{json}\n"));
         }
