@@ -216,33 +216,33 @@ fn figure(figures: &BTreeMap<Metric, Figure>, metric: Metric, per: Per) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Unit;
+
     use super::*;
 
-    fn report(json: serde_json::Value) -> RunReport {
-        serde_json::from_value(json).unwrap()
-    }
-
-    fn run(tests: &[(&str, &str, f64)]) -> RunReport {
-        let metric = |value: f64, per: &str| {
-            serde_json::json!({ "value": value, "unit": "bytes", "per": per, "low": value, "high": value,
-                "iterations": 1, "confidence": 0.0, "threshold": null })
+    fn run(tests: &[(&str, Verdict, f64)]) -> RunReport {
+        let metric = |value: f64, per: Per| MetricValue {
+            value,
+            unit: Unit::Bytes,
+            per,
+            low: value,
+            high: value,
+            iterations: 1,
+            confidence: 0.0,
+            threshold: None,
         };
-        let tests = tests
-            .iter()
-            .map(|(id, verdict, bytes)| {
-                serde_json::json!({ "id": id, "outcome": "passed", "verdict": verdict, "reason": "", "duration_s": 0.1,
-                    "confirmed": false, "metrics": { "native.live_bytes": metric(*bytes, "iteration") },
-                    "leaks": [], "one_time": [], "curve": [] })
-            })
-            .collect::<Vec<_>>();
-        report(serde_json::json!({
-            "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": "s",
-            "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
-            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass", "screened_s": 1.0,
-                "reason": "", "metrics": { "os.rss": metric(4096.0, "suite") }, "tests": tests }],
-            "waivers": [], "errors": []
-        }))
+        let tests = tests.iter().map(|(id, verdict, bytes)| TestReport {
+            metrics: [(Metric::NativeLiveBytes, metric(*bytes, Per::Iteration))].into(),
+            ..TestReport::new(id, *verdict)
+        });
+        let suite = SuiteReport {
+            metrics: [(Metric::OsRss, metric(4096.0, Per::Suite))].into(),
+            ..SuiteReport::new("engine", Runner::Gtest, Verdict::Pass, tests.collect())
+        };
+        RunReport {
+            started: "2026-11-21T10:00:00Z".to_owned(),
+            ..RunReport::new("tiles", "s", Verdict::Pass, vec![suite])
+        }
     }
 
     /// Regression: such a test had no figure, so its leak stayed a warning forever.
@@ -250,7 +250,8 @@ mod tests {
     fn a_java_test_that_left_nothing_is_accepted_with_nothing_where_a_threshold_is_relative() {
         let bytes = Metric::JavaLiveBytes;
         let accepted = |runner: Runner, verdict: Verdict, of_class: Option<Verdict>| {
-            let mut report = run(&[("a.TileTest.scroll", "pass", 0.0), ("a.TileTest", "pass", 0.0)]);
+            let mut report =
+                run(&[("a.TileTest.scroll", Verdict::Pass, 0.0), ("a.TileTest", Verdict::Pass, 0.0)]);
             report.suites[0].runner = runner;
             let tests = &mut report.suites[0].tests;
             tests[0].metrics.clear();
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn accepted_figures_survive_the_file() {
         let mut baseline = Baseline::default();
-        baseline.accept(&run(&[("MapCache.scroll", "fail", 49_152.0)]), false);
+        baseline.accept(&run(&[("MapCache.scroll", Verdict::Fail, 49_152.0)]), false);
         let json = baseline.to_json().unwrap();
         insta::assert_snapshot!(json, @r#"
         {
@@ -322,8 +323,8 @@ mod tests {
     #[test]
     fn what_was_not_measured_keeps_its_accepted_figures_and_what_is_gone_goes() {
         let mut baseline = Baseline::default();
-        baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]), false);
-        assert_eq!(baseline.accept(&run(&[("A.a", "not_judged", 100.0)]), false), 0);
+        baseline.accept(&run(&[("A.a", Verdict::Pass, 1.0), ("B.b", Verdict::Pass, 2.0)]), false);
+        assert_eq!(baseline.accept(&run(&[("A.a", Verdict::NotJudged, 100.0)]), false), 0);
         let figure = |test| baseline.test_figure("engine", test, Metric::NativeLiveBytes, Per::Iteration);
         assert_eq!(figure("A.a"), Some(1.0));
         assert_eq!(figure("B.b"), None);
@@ -332,8 +333,8 @@ mod tests {
     #[test]
     fn a_partial_run_changes_the_figures_of_its_own_tests_alone() {
         let mut baseline = Baseline::default();
-        baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]), false);
-        let mut part = run(&[("A.a", "pass", 3.0)]);
+        baseline.accept(&run(&[("A.a", Verdict::Pass, 1.0), ("B.b", Verdict::Pass, 2.0)]), false);
+        let mut part = run(&[("A.a", Verdict::Pass, 3.0)]);
         part.suites[0].metrics.values_mut().for_each(|figure| figure.value = 1.0);
         baseline.accept(&part, true);
         let json = |classes: &str| serde_json::json!([{ "classes": classes, "left": "" }]);

@@ -8,9 +8,8 @@
 use std::time::Instant;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, CurvePoint, Frame, GrowthPoint, Leak, LeakKind, Level, Metric, MetricValue,
-    Outcome, Per, RunReport, Runner, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, ThresholdSource,
-    Unit, Verdict,
+    CurvePoint, Frame, GrowthPoint, Leak, LeakKind, Level, Metric, MetricValue, Per, RunReport, Runner,
+    SuiteReport, TestReport, Threshold, ThresholdSource, Unit, Verdict,
 };
 
 const TESTS: u64 = 5000;
@@ -42,43 +41,15 @@ fn peak_kib() -> Result<u64, Box<dyn std::error::Error>> {
 }
 
 fn report() -> RunReport {
+    let tests = (0..TESTS).map(test).collect();
+    let suite = SuiteReport {
+        screened_s: 412.0,
+        ..SuiteReport::new("engine_tests", Runner::Gtest, Verdict::Fail, tests)
+    };
     RunReport {
-        schema_version: SCHEMA_VERSION,
-        verdict: Verdict::Fail,
-        exit_code: 1,
-        project: "large".to_owned(),
-        session: "20261121-101500-000".to_owned(),
         started: "2026-11-21T10:15:00+01:00".to_owned(),
         duration_s: 812.0,
-        agent_cost: AgentCost::default(),
-        suites: vec![SuiteReport {
-            name: "engine_tests".to_owned(),
-            runner: Runner::Gtest,
-            boundary: BoundaryQuality::Exact,
-            verdict: Verdict::Fail,
-            own_verdict: None,
-            screened_s: 412.0,
-            screen_executions: None,
-            native_sampling: None,
-            stacks_of_suspects: false,
-            selects_itself: false,
-            screen_cost: None,
-            app_memory: None,
-            hunt: None,
-            curve: Vec::new(),
-            test_ends: Vec::new(),
-            clean_metrics: [].into(),
-            shards: Vec::new(),
-            reason: String::new(),
-            metrics: [].into(),
-            tests: (0..TESTS).map(test).collect(),
-        }],
-        waivers: Vec::new(),
-        errors: Vec::new(),
-        followed: None,
-        origin: None,
-        base: None,
-        shards: Vec::new(),
+        ..RunReport::new("large", "20261121-101500-000", Verdict::Fail, vec![suite])
     }
 }
 
@@ -98,21 +69,14 @@ fn test(number: u64) -> TestReport {
         confidence: 0.99,
         threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default }),
     };
+    let id = format!("Suite{}.test{number}", number / 40);
     TestReport {
-        id: format!("Suite{}.test{number}", number / 40),
-        is_class: false,
-        clean: false,
-        outcome: Outcome::Passed,
-        verdict: if leaks { Verdict::Fail } else { Verdict::Pass },
         reason: if leaks { format!("{step} B per iteration (allowed 0 B)") } else { String::new() },
         reason_beside_figures: leaks.then(String::new),
-        against_base: None,
         duration_s: 0.001 * number as f64,
         confirmed: leaks,
-        only_among_others: false,
         metrics: [(metric, value)].into(),
         leaks: if leaks { vec![leak(number, step)] } else { Vec::new() },
-        one_time: Vec::new(),
         curve: (0..SAMPLES)
             .map(|n| CurvePoint { t_ns: n * 10_000_000, metric, value: 1e6 + step * n as f64 + wobble(n) })
             .collect(),
@@ -122,6 +86,7 @@ fn test(number: u64) -> TestReport {
             Vec::new()
         },
         warm_up: 3,
+        ..TestReport::new(&id, if leaks { Verdict::Fail } else { Verdict::Pass })
     }
 }
 

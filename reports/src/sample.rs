@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use memgate_model::{
     AgentCost, BoundaryQuality, Ci, Commit, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind,
-    Level, Machine, Metric, MetricValue, Origin, Outcome, Per, Problem, RunReport, Runner, SCHEMA_VERSION,
-    ScreenCost, SuiteReport, TestReport, Threshold, Verdict, WaiverReport, WaiverState,
+    Level, Machine, Metric, MetricValue, Origin, Outcome, Per, Problem, RunReport, Runner, ScreenCost,
+    SuiteReport, TestReport, Threshold, Verdict, WaiverReport, WaiverState,
 };
 
 /// Every sample with its name.
@@ -245,69 +245,19 @@ pub(crate) fn nothing() -> RunReport {
 
 /// One test that passed and left nothing.
 pub(crate) fn test(id: &str) -> TestReport {
-    TestReport {
-        id: id.to_owned(),
-        is_class: false,
-        clean: false,
-        outcome: Outcome::Passed,
-        verdict: Verdict::Pass,
-        reason: String::new(),
-        reason_beside_figures: None,
-        against_base: None,
-        duration_s: 0.0313,
-        confirmed: false,
-        only_among_others: false,
-        metrics: BTreeMap::new(),
-        leaks: Vec::new(),
-        one_time: Vec::new(),
-        curve: Vec::new(),
-        growth: Vec::new(),
-        warm_up: 0,
-    }
+    TestReport { duration_s: 0.0313, ..TestReport::new(id, Verdict::Pass) }
 }
 
 pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> SuiteReport {
-    SuiteReport {
-        name: name.to_owned(),
-        runner: Runner::Gtest,
-        boundary: BoundaryQuality::Exact,
-        verdict,
-        own_verdict: None,
-        screened_s: 12.43,
-        screen_executions: None,
-        native_sampling: None,
-        stacks_of_suspects: false,
-        selects_itself: false,
-        screen_cost: None,
-        app_memory: None,
-        hunt: None,
-        curve: Vec::new(),
-        test_ends: Vec::new(),
-        clean_metrics: [].into(),
-        shards: Vec::new(),
-        reason: String::new(),
-        metrics: BTreeMap::new(),
-        tests,
-    }
+    SuiteReport { screened_s: 12.43, ..SuiteReport::new(name, Runner::Gtest, verdict, tests) }
 }
 
 pub(crate) fn run(verdict: Verdict, exit_code: i32, suites: Vec<SuiteReport>) -> RunReport {
     RunReport {
-        schema_version: SCHEMA_VERSION,
-        verdict,
         exit_code,
-        project: "tiles".to_owned(),
-        session: "20261121-101500-4711".to_owned(),
         started: "2026-11-21T10:15:00+01:00".to_owned(),
         duration_s: 15.2,
-        agent_cost: AgentCost::default(),
-        suites,
-        waivers: Vec::new(),
-        errors: Vec::new(),
-        followed: None,
-        origin: None,
-        base: None,
-        shards: Vec::new(),
+        ..RunReport::new("tiles", "20261121-101500-4711", verdict, suites)
     }
 }
 

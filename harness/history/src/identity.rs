@@ -127,8 +127,7 @@ impl Fields {
 mod tests {
     use std::collections::BTreeSet;
 
-    use memgate_model::{Leak, Metric};
-    use serde_json::json;
+    use memgate_model::{AgentCost, Leak, Metric, Problem, Runner, SuiteReport};
 
     use super::*;
     use crate::record::{How, Look, Sighting};
@@ -139,19 +138,33 @@ mod tests {
     }
 
     fn run() -> Run {
-        let report = json!({
-            "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": "s1",
-            "started": "2026-11-27T12:00:00Z", "duration_s": 1.5,
-            "agent_cost": { "cpu_ratio": 1.25, "peak_bytes": 7, "boundary_s": 0.5, "truncated_stacks": 0 },
-            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
-                         "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [] }],
-            "waivers": [], "errors": [{ "where": "engine", "what": "it crashed", "hint": "" }],
-        });
-        let leak: Leak = serde_json::from_value(json!({
-            "id": "n1", "kind": "native", "title": "1 × 61 B", "bytes_per_iteration": 61.0, "count_per_iteration": 1.0,
-            "frames": [], "holder": [],
-        }))
-        .unwrap();
+        let suite = SuiteReport {
+            screened_s: 1.0,
+            ..SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, Vec::new())
+        };
+        let report = RunReport {
+            started: "2026-11-27T12:00:00Z".into(),
+            duration_s: 1.5,
+            agent_cost: AgentCost {
+                cpu_ratio: Some(1.25),
+                peak_bytes: 7,
+                boundary_s: 0.5,
+                ..AgentCost::default()
+            },
+            errors: vec![Problem {
+                r#where: "engine".into(),
+                what: "it crashed".into(),
+                hint: String::new(),
+            }],
+            ..RunReport::new("tiles", "s1", Verdict::Fail, vec![suite])
+        };
+        let leak = Leak {
+            id: "n1".into(),
+            title: "1 × 61 B".into(),
+            bytes_per_iteration: 61.0,
+            count_per_iteration: 1.0,
+            ..Leak::default()
+        };
         let test = TestRecord {
             suite: "engine".into(),
             name: "Cache.grows".into(),
@@ -175,7 +188,7 @@ mod tests {
             leaks: [("n1".to_owned(), leak)].into(),
             sightings: vec![Sighting { leak: "n1".into(), test: 0, how, bytes: 61.0, count: 1.0 }],
         };
-        Run { report: serde_json::from_value(report).unwrap(), record }
+        Run { report, record }
     }
 
     fn of(run: &Run) -> String {

@@ -517,21 +517,17 @@ fn milliseconds(seconds: f64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Runner;
+
     use super::*;
 
     fn report(tests: &serde_json::Value) -> RunReport {
-        let clean = serde_json::json!({ "os.fds": figure(0.0) });
-        serde_json::from_value(serde_json::json!({
-            "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": "s", "started": "",
-            "duration_s": 1.5,
-            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-            "suites": [{
-                "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail", "screened_s": 1.0,
-                "reason": "", "metrics": {}, "clean_metrics": clean, "tests": tests,
-            }],
-            "waivers": [], "errors": [],
-        }))
-        .unwrap()
+        let tests = serde_json::from_value(tests.clone()).unwrap();
+        let suite = SuiteReport {
+            clean_metrics: [(Metric::OsFds, serde_json::from_value(figure(0.0)).unwrap())].into(),
+            ..SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests)
+        };
+        RunReport { duration_s: 1.5, ..RunReport::new("tiles", "s", Verdict::Fail, vec![suite]) }
     }
 
     fn figure(value: f64) -> serde_json::Value {

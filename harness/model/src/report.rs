@@ -156,6 +156,28 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// A report with these suites. All other fields are empty.
+    #[must_use]
+    pub fn new(project: &str, session: &str, verdict: Verdict, suites: Vec<SuiteReport>) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            verdict,
+            exit_code: verdict.exit_code(false),
+            project: project.to_owned(),
+            session: session.to_owned(),
+            started: String::new(),
+            duration_s: 0.0,
+            agent_cost: AgentCost::default(),
+            suites,
+            waivers: Vec::new(),
+            errors: Vec::new(),
+            followed: None,
+            origin: None,
+            base: None,
+            shards: Vec::new(),
+        }
+    }
+
     /// The shard that this report is about; `None`: it is a whole run.
     #[must_use]
     pub fn as_shard(&self) -> Option<&Shard> {
@@ -323,6 +345,33 @@ pub struct SuiteReport {
 }
 
 impl SuiteReport {
+    /// A suite with these tests and exact boundaries. All other fields are empty.
+    #[must_use]
+    pub fn new(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -> Self {
+        Self {
+            name: name.to_owned(),
+            runner,
+            boundary: BoundaryQuality::Exact,
+            verdict,
+            own_verdict: None,
+            screened_s: 0.0,
+            screen_executions: None,
+            native_sampling: None,
+            stacks_of_suspects: false,
+            selects_itself: false,
+            screen_cost: None,
+            app_memory: None,
+            hunt: None,
+            reason: String::new(),
+            metrics: BTreeMap::new(),
+            curve: Vec::new(),
+            test_ends: Vec::new(),
+            clean_metrics: BTreeMap::new(),
+            shards: Vec::new(),
+            tests,
+        }
+    }
+
     /// Verdict of the suite as a whole, without its tests. In reports of earlier versions, which do not contain it:
     /// `verdict`.
     #[must_use]
@@ -443,6 +492,32 @@ pub struct TestReport {
     /// Number of iterations at the start of the confirming run that do not count. Absent if 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub warm_up: u32,
+}
+
+impl TestReport {
+    /// A test that passed and has this verdict, without figures and leaks.
+    #[must_use]
+    pub fn new(id: &str, verdict: Verdict) -> Self {
+        Self {
+            id: id.to_owned(),
+            is_class: false,
+            clean: false,
+            outcome: Outcome::Passed,
+            verdict,
+            reason: String::new(),
+            reason_beside_figures: None,
+            against_base: None,
+            duration_s: 0.0,
+            confirmed: false,
+            only_among_others: false,
+            metrics: BTreeMap::new(),
+            leaks: Vec::new(),
+            one_time: Vec::new(),
+            curve: Vec::new(),
+            growth: Vec::new(),
+            warm_up: 0,
+        }
+    }
 }
 
 /// A figure with its confidence interval and threshold.

@@ -245,6 +245,8 @@ fn seen(report: &RunReport, leak: &str) -> Seen {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::{Leak, Runner, SuiteReport, TestReport};
+
     use super::*;
 
     const CAME: Came<'_> = Came {
@@ -316,41 +318,28 @@ mod tests {
         }
     }
 
-    fn report(verdict: &str, leaks: &[&str]) -> RunReport {
-        let leak = |id: &&str| {
-            serde_json::json!({
-                "id": id, "kind": "native", "title": "1 × 7 B", "bytes_per_iteration": 7.0, "count_per_iteration": 1.0,
-                "frames": [], "holder": [], "waiver": null,
-            })
+    fn report(verdict: Verdict, leaks: &[&str]) -> RunReport {
+        let leak = |id: &&str| Leak { id: (*id).to_owned(), ..Leak::default() };
+        let test = TestReport {
+            confirmed: true,
+            leaks: leaks.iter().map(leak).collect(),
+            ..TestReport::new("A.b", verdict)
         };
-        let leaks: Vec<_> = leaks.iter().map(leak).collect();
-        let test = serde_json::json!({
-            "id": "A.b", "outcome": "passed", "verdict": verdict, "reason": "", "duration_s": 0.1, "confirmed": true,
-            "metrics": {}, "leaks": leaks, "one_time": [], "curve": [],
-        });
-        serde_json::from_value(serde_json::json!({
-            "schema_version": 1, "verdict": verdict, "exit_code": 0, "project": "tiles", "session": "s", "started": "",
-            "duration_s": 1.5, "waivers": [], "errors": [],
-            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-            "suites": [{
-                "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": verdict, "screened_s": 1.0,
-                "reason": "", "metrics": {}, "tests": [test],
-            }],
-        }))
-        .unwrap()
+        let suite = SuiteReport::new("engine", Runner::Gtest, verdict, vec![test]);
+        RunReport::new("tiles", "s", verdict, vec![suite])
     }
 
     #[test]
     fn a_run_that_tells_nothing_of_the_leak_is_no_clean_one() {
-        let seen_in = |verdict: &str, leaks: &[&str]| seen(&report(verdict, leaks), "n1-1");
-        assert_eq!(seen_in("fail", &["n1-2", "n1-1"]), Seen::Yes);
-        assert_eq!(seen_in("warn", &["n1-1"]), Seen::Yes);
-        assert_eq!(seen_in("fail", &["n1-2"]), Seen::No);
-        assert_eq!(seen_in("pass", &[]), Seen::No);
-        for verdict in ["warn", "not_judged", "error"] {
-            assert!(matches!(seen_in(verdict, &[]), Seen::Unknown(_)), "{verdict}");
+        let seen_in = |verdict: Verdict, leaks: &[&str]| seen(&report(verdict, leaks), "n1-1");
+        assert_eq!(seen_in(Verdict::Fail, &["n1-2", "n1-1"]), Seen::Yes);
+        assert_eq!(seen_in(Verdict::Warn, &["n1-1"]), Seen::Yes);
+        assert_eq!(seen_in(Verdict::Fail, &["n1-2"]), Seen::No);
+        assert_eq!(seen_in(Verdict::Pass, &[]), Seen::No);
+        for verdict in [Verdict::Warn, Verdict::NotJudged, Verdict::Error] {
+            assert!(matches!(seen_in(verdict, &[]), Seen::Unknown(_)), "{verdict:?}");
         }
-        let nothing = RunReport { suites: Vec::new(), ..report("pass", &[]) };
+        let nothing = RunReport { suites: Vec::new(), ..report(Verdict::Pass, &[]) };
         assert_eq!(seen(&nothing, "n1-1"), Seen::Unknown("no test ran".to_owned()));
     }
 }

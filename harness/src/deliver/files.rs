@@ -194,21 +194,9 @@ mod tests {
 
     fn report() -> RunReport {
         RunReport {
-            schema_version: memgate_model::SCHEMA_VERSION,
-            verdict: Verdict::Pass,
-            exit_code: 0,
-            project: "tiles".into(),
-            session: "s".into(),
             started: "2026-11-21T10:00:00Z".into(),
             duration_s: 1.0,
-            agent_cost: memgate_model::AgentCost::default(),
-            suites: Vec::new(),
-            waivers: Vec::new(),
-            errors: Vec::new(),
-            followed: None,
-            origin: None,
-            base: None,
-            shards: Vec::new(),
+            ..RunReport::new("tiles", "s", Verdict::Pass, Vec::new())
         }
     }
 

@@ -9,10 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memgate_config::{Mail, Reports, Webhook};
-use memgate_model::{
-    AgentCost, BoundaryQuality, Leak, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, TestReport,
-    Verdict, format_value,
-};
+use memgate_model::{Leak, RunReport, Runner, SuiteReport, TestReport, Verdict, format_value};
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Ended, source_line, who};
 use memgate_server::store::{Change, Notice, Shifted};
@@ -147,25 +144,14 @@ fn report(notice: &Notice) -> RunReport {
     let leaking = |(name, tests): (&str, BTreeMap<&str, Vec<&Change>>)| {
         let is_java = tests.values().flatten().any(|change| change.leak.kind.is_java());
         let tests = tests.into_iter().map(|(name, changes)| leaks(name, &changes, &notice.run.branch));
-        suite(name, if is_java { Runner::Junit } else { Runner::Gtest }, Verdict::Fail, tests.collect())
+        let runner = if is_java { Runner::Junit } else { Runner::Gtest };
+        SuiteReport::new(name, runner, Verdict::Fail, tests.collect())
     };
     let suites = suites.into_iter().map(leaking).chain(shifted(notice)).collect();
     RunReport {
-        schema_version: SCHEMA_VERSION,
-        verdict,
-        exit_code: i32::from(verdict == Verdict::Fail),
-        project: notice.project.clone(),
-        session: notice.run.session.clone(),
         started: jiff::Timestamp::from_microsecond(notice.run.started_us).unwrap_or_default().to_string(),
         duration_s: notice.run.duration_ms as f64 / 1e3,
-        agent_cost: AgentCost::default(),
-        suites,
-        waivers: Vec::new(),
-        errors: Vec::new(),
-        followed: None,
-        origin: None,
-        base: None,
-        shards: Vec::new(),
+        ..RunReport::new(&notice.project, &notice.run.session, verdict, suites)
     }
 }
 
@@ -181,34 +167,9 @@ fn shifted(notice: &Notice) -> Vec<SuiteReport> {
     let suites = suites.into_iter().map(|(name, tests)| {
         let reason = |said: Vec<String>| format!("{} on {}", said.join("; "), notice.run.branch);
         let tests = tests.into_iter().map(|(name, said)| test(name, Verdict::Warn, reason(said), Vec::new()));
-        suite(name, Runner::Gtest, Verdict::Warn, tests.collect())
+        SuiteReport::new(name, Runner::Gtest, Verdict::Warn, tests.collect())
     });
     suites.collect()
-}
-
-fn suite(name: &str, runner: Runner, verdict: Verdict, tests: Vec<TestReport>) -> SuiteReport {
-    SuiteReport {
-        name: name.to_owned(),
-        runner,
-        boundary: BoundaryQuality::Exact,
-        verdict,
-        own_verdict: None,
-        screened_s: 0.0,
-        screen_executions: None,
-        native_sampling: None,
-        stacks_of_suspects: false,
-        selects_itself: false,
-        screen_cost: None,
-        app_memory: None,
-        hunt: None,
-        reason: String::new(),
-        metrics: BTreeMap::new(),
-        curve: Vec::new(),
-        test_ends: Vec::new(),
-        clean_metrics: BTreeMap::new(),
-        shards: Vec::new(),
-        tests,
-    }
 }
 
 fn leaks(name: &str, changes: &[&Change], branch: &str) -> TestReport {
@@ -221,25 +182,7 @@ fn leaks(name: &str, changes: &[&Change], branch: &str) -> TestReport {
 }
 
 fn test(name: &str, verdict: Verdict, reason: String, leaks: Vec<Leak>) -> TestReport {
-    TestReport {
-        id: name.to_owned(),
-        is_class: false,
-        clean: false,
-        outcome: Outcome::Passed,
-        verdict,
-        reason,
-        reason_beside_figures: None,
-        against_base: None,
-        duration_s: 0.0,
-        confirmed: true,
-        only_among_others: false,
-        metrics: BTreeMap::new(),
-        leaks,
-        one_time: Vec::new(),
-        curve: Vec::new(),
-        growth: Vec::new(),
-        warm_up: 0,
-    }
+    TestReport { reason, confirmed: true, leaks, ..TestReport::new(name, verdict) }
 }
 
 #[cfg(test)]

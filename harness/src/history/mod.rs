@@ -147,18 +147,19 @@ pub(crate) fn told(added: &Added) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Verdict;
+
     use super::*;
 
     #[test]
     fn a_run_that_is_not_added_in_time_is_not_there_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let address = address(folder.path(), None);
-        let report: RunReport = serde_json::from_value(serde_json::json!({
-            "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": "s",
-            "started": "2026-11-21T10:00:00Z", "duration_s": 1.5, "suites": [], "waivers": [], "errors": [],
-            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-        }))
-        .unwrap();
+        let report = RunReport {
+            started: "2026-11-21T10:00:00Z".to_owned(),
+            duration_s: 1.5,
+            ..RunReport::new("tiles", "s", Verdict::Pass, Vec::new())
+        };
         let manifest = Manifest { project: "tiles".into(), session: "s".into(), ..Manifest::default() };
         let late = add(&address, &manifest, &report, Some(Duration::ZERO)).unwrap_err();
         assert!(late.to_string().contains("failed to add the run in time"), "{late}");

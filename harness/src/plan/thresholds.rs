@@ -104,6 +104,8 @@ fn is_wider(entry: &Override, than: &Override) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::{Runner, SuiteReport, TestReport};
+
     use super::super::plan;
     use super::super::samples::{YAML, request, settings, world};
     use super::*;
@@ -118,23 +120,15 @@ mod tests {
         assert!(plain.warnings.is_empty());
     }
 
-    fn report(verdict: &str, test: &str) -> RunReport {
-        let test = serde_json::json!({ "id": test, "outcome": "passed", "verdict": "pass", "reason": "",
-            "duration_s": 0.1, "confirmed": false, "metrics": {}, "leaks": [], "one_time": [], "curve": [] });
-        serde_json::from_value(serde_json::json!({
-            "schema_version": 1, "verdict": verdict, "exit_code": 0, "project": "tiles", "session": "s",
-            "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
-            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass",
-                "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [test] }],
-            "waivers": [], "errors": []
-        }))
-        .unwrap()
+    fn report(verdict: Verdict, test: &str) -> RunReport {
+        let tests = vec![TestReport::new(test, Verdict::Pass)];
+        let suite = SuiteReport::new("engine", Runner::Gtest, Verdict::Pass, tests);
+        RunReport::new("tiles", "s", verdict, vec![suite])
     }
 
     #[test]
     fn limits_for_no_test_are_told() {
-        let told = without_effect(&settings(YAML), &report("pass", "MapCache.scroll"));
+        let told = without_effect(&settings(YAML), &report(Verdict::Pass, "MapCache.scroll"));
         let said = "`Noisy.*` matches no test: correct or remove its limits";
         assert_eq!(told, [format!("memgate.yaml:16: {said}")]);
         let typo = settings(
@@ -146,20 +140,20 @@ mod tests {
             ["memgate.yaml:4: `engine::MapCash.scroll` matches no test: did you mean `MapCache.scroll`?"]
         );
         assert!(
-            without_effect(&settings(YAML), &report("error", "MapCache.scroll")).is_empty(),
+            without_effect(&settings(YAML), &report(Verdict::Error, "MapCache.scroll")).is_empty(),
             "a test may be missing"
         );
         let many: String =
             (0..4_000).map(|n| format!("    - {{ match: \"Gone{n}.*\", os.fds: 1 }}\n")).collect();
         let many = settings(&format!("version: 1\nthresholds:\n  tests:\n{many}"));
-        let told = without_effect(&many, &report("pass", "MapCache.scroll"));
+        let told = without_effect(&many, &report(Verdict::Pass, "MapCache.scroll"));
         assert_eq!(told.len(), 11);
         assert_eq!(told[10], "memgate.yaml:14 to memgate.yaml:4003: 3990 more entries match no test");
     }
 
     #[test]
     fn an_entry_that_earlier_ones_hide_is_said() {
-        let report = report("pass", "Cache.fills");
+        let report = report(Verdict::Pass, "Cache.fills");
         let of = |entries: &[&str]| {
             let entries: String =
                 entries.iter().map(|entry| format!("    - {{ match: {entry} }}\n")).collect();

@@ -296,28 +296,33 @@ fn keyed(statement: &'static str, key: &Key) -> Query<'static, Any, AnyArguments
 #[cfg(test)]
 mod tests {
     use memgate_history::{Environment, Manifest};
-    use memgate_model::{Commit, RunReport};
+    use memgate_model::{Commit, RunReport, Runner, SuiteReport, TestReport, Verdict};
 
     use super::super::tests::{Postgres, block_on};
     use super::*;
 
-    fn leak(id: &str, bytes: f64) -> serde_json::Value {
-        serde_json::json!({ "id": id, "kind": "native", "title": "bytes", "bytes_per_iteration": bytes,
-            "count_per_iteration": 1.0, "frames": [] })
+    fn leak(id: &str, bytes: f64) -> Leak {
+        Leak {
+            id: id.to_owned(),
+            title: "bytes".to_owned(),
+            bytes_per_iteration: bytes,
+            count_per_iteration: 1.0,
+            ..Leak::default()
+        }
     }
 
-    fn report_of(session: &str, leaks: &[serde_json::Value]) -> RunReport {
-        let test = serde_json::json!({ "id": "Map.scroll", "outcome": "passed", "verdict": "fail", "reason": "",
-            "duration_s": 0.1, "confirmed": true, "metrics": {}, "leaks": leaks, "one_time": [], "curve": [] });
-        serde_json::from_value(serde_json::json!({
-            "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": session,
-            "started": jiff::Timestamp::now().to_string(), "duration_s": 1.0,
-            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
-                "screened_s": 1.0, "reason": "", "metrics": {}, "tests": [test] }],
-            "waivers": [], "errors": []
-        }))
-        .unwrap()
+    fn report_of(session: &str, leaks: &[Leak]) -> RunReport {
+        let test = TestReport {
+            confirmed: true,
+            leaks: leaks.to_vec(),
+            ..TestReport::new("Map.scroll", Verdict::Fail)
+        };
+        let suite = SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, vec![test]);
+        RunReport {
+            started: jiff::Timestamp::now().to_string(),
+            duration_s: 1.0,
+            ..RunReport::new("tiles", session, Verdict::Fail, vec![suite])
+        }
     }
 
     #[tokio::test]
@@ -325,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
         let sha = |number: usize| format!("{number:040x}");
-        let add = async |number: usize, branch: &str, architecture: &str, leaks: &[serde_json::Value]| {
+        let add = async |number: usize, branch: &str, architecture: &str, leaks: &[Leak]| {
             let session = format!("s{number}");
             let manifest = Manifest {
                 project: "tiles".to_owned(),
@@ -361,7 +366,7 @@ mod tests {
     }
 
     /// Adds a run of main.
-    async fn add(store: &Store, session: &str, leaks: &[serde_json::Value]) {
+    async fn add(store: &Store, session: &str, leaks: &[Leak]) {
         let commit = Commit { sha: session.to_owned(), branch: "main".to_owned(), ..Commit::default() };
         let manifest = Manifest {
             project: "tiles".to_owned(),

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use memgate_history::{Environment, Look, Manifest};
-use memgate_model::{Ci, Commit, Metric, RunReport};
-use serde_json::json;
+use memgate_model::{
+    Ci, Commit, Frame, Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, Runner, SuiteReport,
+    TestReport, Threshold, ThresholdSource, Unit, Verdict,
+};
 use sqlx::Connection as _;
 
 use super::*;
@@ -59,44 +61,60 @@ fn a_transaction_that_sqlite_ended_leaves_no_connection_that_begins_nothing() {
 }
 
 pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
-    let figure = |value: f64| {
-        json!({
-            "value": value, "unit": "bytes", "per": "iteration", "low": value, "high": value, "iterations": 9,
-            "confidence": 0.99, "threshold": { "limit": 5.0, "level": "fail", "source": "memgate.yaml:3" },
-        })
+    let figure = |value: f64| MetricValue {
+        value,
+        unit: Unit::Bytes,
+        per: Per::Iteration,
+        low: value,
+        high: value,
+        iterations: 9,
+        confidence: 0.99,
+        threshold: Some(Threshold {
+            limit: 5.0,
+            level: Level::Fail,
+            source: ThresholdSource::File("memgate.yaml:3".into()),
+        }),
     };
-    let leak = |id: &&str| {
-        json!({
-            "id": id, "kind": "native", "title": "1 × 7 B", "bytes_per_iteration": 7.0, "count_per_iteration": 1.0,
-            "frames": [{ "function": "tiles::load()", "file": "src/tiles.cc", "line": 7, "module": "t", "offset": 1, "inlined": false }],
-            "holder": [],
-        })
+    let frame = Frame {
+        function: Some("tiles::load()".into()),
+        file: Some("src/tiles.cc".into()),
+        line: Some(7),
+        module: "t".into(),
+        offset: 1,
+        inlined: false,
+    };
+    let leak = |id: &&str| Leak {
+        id: (*id).to_owned(),
+        title: "1 × 7 B".into(),
+        bytes_per_iteration: 7.0,
+        count_per_iteration: 1.0,
+        frames: vec![frame.clone()],
+        ..Leak::default()
     };
     let test = |(name, leaks): &(&str, Option<Vec<&str>>)| {
         let (outcome, verdict) = match leaks {
-            None => ("failed", "not_judged"),
-            Some(leaks) if leaks.is_empty() => ("passed", "pass"),
-            Some(_) => ("passed", "fail"),
+            None => (Outcome::Failed, Verdict::NotJudged),
+            Some(leaks) if leaks.is_empty() => (Outcome::Passed, Verdict::Pass),
+            Some(_) => (Outcome::Passed, Verdict::Fail),
         };
-        let leaks = leaks.clone().unwrap_or_default();
-        json!({
-            "id": name, "outcome": outcome, "verdict": verdict, "reason": "", "duration_s": name.len() as f64 / 10.0, "confirmed": false,
-            "metrics": { "native.live_bytes": figure(7.0 * leaks.len() as f64) },
-            "leaks": leaks.iter().map(leak).collect::<Vec<_>>(), "one_time": [], "curve": [],
-        })
+        let leaks = leaks.as_deref().unwrap_or_default();
+        TestReport {
+            outcome,
+            duration_s: name.len() as f64 / 10.0,
+            metrics: [(Metric::NativeLiveBytes, figure(7.0 * leaks.len() as f64))].into(),
+            leaks: leaks.iter().map(leak).collect(),
+            ..TestReport::new(name, verdict)
+        }
     };
     let started = jiff::Timestamp::from_second(1_795_000_000 + i64::try_from(number).unwrap() * 60).unwrap();
-    serde_json::from_value(json!({
-        "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": session,
-        "started": started.to_string(), "duration_s": 1.5,
-        "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-        "suites": [{
-            "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass", "screened_s": 1.0, "reason": "",
-            "metrics": {}, "tests": tests.iter().map(test).collect::<Vec<_>>(),
-        }],
-        "waivers": [], "errors": [],
-    }))
-    .unwrap()
+    let tests = tests.iter().map(test).collect();
+    let suite =
+        SuiteReport { screened_s: 1.0, ..SuiteReport::new("engine", Runner::Gtest, Verdict::Pass, tests) };
+    RunReport {
+        started: started.to_string(),
+        duration_s: 1.5,
+        ..RunReport::new("tiles", session, Verdict::Pass, vec![suite])
+    }
 }
 
 pub(crate) fn manifest(session: &str, commit: Option<Commit>, ancestors: Vec<String>) -> Manifest {
