@@ -51,23 +51,26 @@ pub struct Observation {
     pub count: f64,
 }
 
-/// State of a leak.
+/// State of a leak, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Seen on one commit.
     New,
+    /// Seen again after its fix.
+    Regressed,
     /// Seen on several commits.
     Known,
     /// No longer seen, for as many commits as its rate demands.
     Fixed,
-    /// Seen again after its fix.
-    Regressed,
-    /// Its tests are gone.
+    /// Its tests are gone: the leak is closed, not fixed.
     Gone,
 }
 
 impl State {
+    /// All states, the worst first.
+    pub const ALL: [Self; 5] = [Self::New, Self::Regressed, Self::Known, Self::Fixed, Self::Gone];
+
     /// Its number in the database.
     #[must_use]
     pub const fn number(self) -> i64 {
@@ -95,14 +98,58 @@ impl State {
     /// The state with this number.
     #[must_use]
     pub fn of_number(number: i64) -> Option<Self> {
-        let all = [Self::New, Self::Known, Self::Fixed, Self::Regressed, Self::Gone];
-        all.into_iter().find(|state| state.number() == number)
+        Self::ALL.into_iter().find(|state| state.number() == number)
     }
 
     /// New, known or regressed.
     #[must_use]
     pub const fn is_alive(self) -> bool {
         matches!(self, Self::New | Self::Known | Self::Regressed)
+    }
+}
+
+/// Which leaks a list shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StateFilter {
+    /// Those that are neither fixed nor gone.
+    Alive,
+    /// Those in one state.
+    In(State),
+    /// All.
+    #[default]
+    Any,
+}
+
+impl StateFilter {
+    /// All choices.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Alive].into_iter().chain(State::ALL.map(Self::In)).chain([Self::Any])
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::In(state) => state.name(),
+            Self::Any => "any",
+        }
+    }
+
+    /// The choice with this name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::all().find(|shown| shown.name() == name)
+    }
+
+    /// Whether a leak in this state is shown.
+    #[must_use]
+    pub fn shows(self, state: State) -> bool {
+        match self {
+            Self::Alive => state.is_alive(),
+            Self::In(only) => state == only,
+            Self::Any => true,
+        }
     }
 }
 

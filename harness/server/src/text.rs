@@ -3,7 +3,7 @@
 use memgate_model::{LeakKind, format_bytes, format_value};
 
 use crate::store::{Account, SignedRule, TokenRow};
-use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
+use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, TestView};
 
 /// Digits of a commit that are shown.
 const SHORT: usize = 8;
@@ -224,13 +224,7 @@ fn events(events: &[EventRow]) -> String {
 }
 
 fn state(leak: &LeakRow) -> String {
-    let state = match leak.state {
-        State::New => "new",
-        State::Regressed => "regressed",
-        State::Known => "known",
-        State::Fixed => "fixed",
-        State::Gone => "gone",
-    };
+    let state = leak.state.name();
     let marks = [(leak.waived, "waived"), (leak.flaky, "flaky")];
     let marks: Vec<&str> = marks.into_iter().filter_map(|(is, mark)| is.then_some(mark)).collect();
     if marks.is_empty() { state.to_owned() } else { format!("{state} ({})", marks.join(", ")) }
@@ -302,7 +296,7 @@ mod tests {
     use memgate_model::{Frame, HolderStep, LeakKind, Metric, Verdict};
 
     use super::*;
-    use crate::view::{LeakOnLine, Point};
+    use crate::view::{LeakOnLine, Point, State};
 
     const SHA: &str = "3f0c1b2a9d8e7f60514233241506978877665544";
 

@@ -2,6 +2,7 @@
 //!
 //! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
 
+pub use memgate_history::life::{State, StateFilter};
 use memgate_model::{Frame, Hold, HolderStep, Leak, LeakKind, Metric, Outcome, Verdict};
 use memgate_reports::Comparison;
 use memgate_reports::page::StackChange;
@@ -20,29 +21,6 @@ pub struct Selection {
     pub branches: Vec<String>,
     /// Environments with runs.
     pub environments: Vec<String>,
-}
-
-/// State of a leak on one line and environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Seen on one commit.
-    New,
-    /// Seen on a commit that has the fix.
-    Regressed,
-    /// Seen on several commits.
-    Known,
-    /// Not seen for as many commits as its rate demands.
-    Fixed,
-    /// Its tests are gone: the leak is closed, not fixed.
-    Gone,
-}
-
-impl State {
-    /// Neither fixed nor gone.
-    pub(crate) const fn is_alive(self) -> bool {
-        matches!(self, Self::New | Self::Regressed | Self::Known)
-    }
 }
 
 /// A run, as a row of a list.
@@ -199,8 +177,6 @@ pub struct Leaks {
     pub suites: Vec<String>,
 }
 
-/// States that a list of leaks can be filtered by.
-pub(crate) const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
 /// Kinds that a list of leaks can be filtered by; empty: any.
 pub(crate) const KINDS: [&str; 6] = ["", "native", "mapped", "java", "os", "heap"];
 
@@ -213,8 +189,8 @@ pub struct LeakFilter {
     pub suite: String,
     /// One kind: `native`, `java`, `os`, `heap`.
     pub kind: String,
-    /// One state, or `alive`.
-    pub state: String,
+    /// Its state.
+    pub state: StateFilter,
     /// Text in the id, title, culprit, source location or test.
     pub text: String,
 }

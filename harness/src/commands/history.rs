@@ -6,7 +6,7 @@ use memgate_history::Manifest;
 use memgate_model::{Metric, RunReport};
 use memgate_server::store::{Choice, Store, StoreError, without_password};
 use memgate_server::text;
-use memgate_server::view::LeakFilter;
+use memgate_server::view::{LeakFilter, State, StateFilter};
 use serde::Serialize;
 
 use super::{report, settings};
@@ -93,7 +93,7 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
             let filter = LeakFilter {
                 owner: owner.clone().unwrap_or_default(),
                 suite: suite.clone().unwrap_or_default(),
-                state: word(*state).to_owned(),
+                state: filter(*state),
                 ..LeakFilter::default()
             };
             let view = asked.store.leaks(&asked.project, &asked.choice, &filter).await;
@@ -227,14 +227,14 @@ impl Asked {
     }
 }
 
-const fn word(state: LeakState) -> &'static str {
+const fn filter(state: LeakState) -> StateFilter {
     match state {
-        LeakState::Alive => "alive",
-        LeakState::New => "new",
-        LeakState::Known => "known",
-        LeakState::Regressed => "regressed",
-        LeakState::Fixed => "fixed",
-        LeakState::Gone => "gone",
-        LeakState::Any => "",
+        LeakState::Alive => StateFilter::Alive,
+        LeakState::New => StateFilter::In(State::New),
+        LeakState::Known => StateFilter::In(State::Known),
+        LeakState::Regressed => StateFilter::In(State::Regressed),
+        LeakState::Fixed => StateFilter::In(State::Fixed),
+        LeakState::Gone => StateFilter::In(State::Gone),
+        LeakState::Any => StateFilter::Any,
     }
 }

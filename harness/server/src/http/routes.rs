@@ -27,7 +27,7 @@ use super::refused::chain;
 use crate::artefacts::PAGE;
 use crate::pages;
 use crate::store::{Choice, Reader, Store, StoreError, Wanted};
-use crate::view::{KINDS, LeakFilter, Order, RunView, STATES};
+use crate::view::{KINDS, LeakFilter, Order, RunView, StateFilter};
 
 /// Bytes to read from a file at once.
 const PIECE: usize = 64 << 10;
@@ -61,13 +61,15 @@ impl Asked {
 
     /// `None`: the query names an unknown state or kind.
     fn filter(&self) -> Option<LeakFilter> {
-        let state = if self.state.is_empty() { "alive" } else { &self.state };
-        let is_known = STATES.contains(&state) && KINDS.contains(&self.kind.as_str());
-        is_known.then(|| LeakFilter {
+        let state = match self.state.as_str() {
+            "" => StateFilter::Alive,
+            named => StateFilter::of_name(named)?,
+        };
+        KINDS.contains(&self.kind.as_str()).then(|| LeakFilter {
             owner: self.owner.clone(),
             suite: self.suite.clone(),
             kind: self.kind.clone(),
-            state: state.to_owned(),
+            state,
             text: self.text.clone(),
         })
     }

@@ -6,7 +6,7 @@ use memgate_reports::quoted;
 
 use super::frame::{of_project, select};
 use super::{link, parts, words};
-use crate::view::{KINDS, LeakFilter, LeakView, Leaks, STATES};
+use crate::view::{KINDS, LeakFilter, LeakView, Leaks, StateFilter};
 
 /// List of leaks.
 #[must_use]
@@ -24,7 +24,8 @@ pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
         let any = |values: &[String]| {
             std::iter::once(String::new()).chain(values.iter().cloned()).collect::<Vec<_>>()
         };
-        select(html, ("State", "state"), &words(&STATES), &filter.state);
+        let states: Vec<_> = StateFilter::all().map(StateFilter::name).collect();
+        select(html, ("State", "state"), &words(&states), filter.state.name());
         select(html, ("Kind", "kind"), &words(&KINDS), &filter.kind);
         select(html, ("Suite", "suite"), &any(&view.suites), &filter.suite);
         if !view.owners.is_empty() {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::view::{
     ArtefactRow, CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Order, Overview,
-    Point, RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, TestRow, TestView,
+    Point, RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, StateFilter, TestRow, TestView,
 };
 
 const AT_US: i64 = 1_800_000_000_000_000;
@@ -124,7 +124,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         owners: vec![t()],
         suites: vec![t()],
     };
-    let filter = LeakFilter { owner: t(), suite: t(), kind: t(), state: t(), text: t() };
+    let filter = LeakFilter { owner: t(), suite: t(), kind: t(), state: StateFilter::Any, text: t() };
     let one = LeakView {
         selection: selection.clone(),
         leak: leak.clone(),

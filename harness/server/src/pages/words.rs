@@ -37,13 +37,13 @@ pub(super) const fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
 }
 
 pub(super) const fn state(state: State) -> (&'static str, &'static str) {
-    match state {
-        State::New => ("fail", "new"),
-        State::Regressed => ("fail", "regressed"),
-        State::Known => ("warn", "known"),
-        State::Fixed => ("pass", "fixed"),
-        State::Gone => ("other", "gone"),
-    }
+    let class = match state {
+        State::New | State::Regressed => "fail",
+        State::Known => "warn",
+        State::Fixed => "pass",
+        State::Gone => "other",
+    };
+    (class, state.name())
 }
 
 /// Bytes per iteration; for descriptors and threads, their number.

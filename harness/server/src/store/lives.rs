@@ -216,7 +216,7 @@ impl Folding<'_, '_> {
         let mut before = Vec::with_capacity(rows.len());
         for row in rows {
             before.push(Event {
-                state: super::read::stage(row.try_get(0)?)?,
+                state: super::read::state_of(row.try_get(0)?)?,
                 key: row.try_get(1)?,
                 before: row.try_get(2)?,
                 run: row.try_get(3)?,

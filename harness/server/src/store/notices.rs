@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use sqlx::{Any, Row as _};
 
 use super::ids::Ids;
-use super::read::{KnownLeak, run_row, shown_state, stage};
+use super::read::{KnownLeak, run_row, state_of};
 use super::{Shifted, Store, StoreError, rows, statements as sql};
 use crate::view::{RunRow, State};
 
@@ -195,7 +195,7 @@ impl Store {
     /// One change with the figures of its run; `None`: another environment or line already has the new leak.
     async fn change(&self, run: i64, key: &Key, mut known: Leak) -> Result<Option<Change>, StoreError> {
         let &(project, _, branch, leak, state, _) = key;
-        let state = shown_state(stage(state)?);
+        let state = state_of(state)?;
         let of_run = |statement| sqlx::query(statement).bind(project).bind(leak).bind(run);
         let elsewhere: i64 = of_run(KNOWN_ELSEWHERE).fetch_one(&self.pool).await?.try_get(0)?;
         if state == State::New && elsewhere > 0 {

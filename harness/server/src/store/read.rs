@@ -1,6 +1,5 @@
 //! Shared by all reads: which line is shown, and how rows become values.
 
-use memgate_history::life::State as Stage;
 use memgate_history::place::Chain;
 use memgate_history::roster;
 use memgate_model::Leak;
@@ -51,7 +50,7 @@ impl Store {
         let mut counts = [0_u64; 5];
         let (mut flaky, mut decided, mut steady) = (0, 0, 0);
         for row in self.of_line(sql::COUNTS_OF_LINE, &shown).await? {
-            let state = shown_state(stage(row.try_get(0)?)?);
+            let state = state_of(row.try_get(0)?)?;
             let (comes_and_goes, count) = (row.try_get::<i64, _>(1)? != 0, unsigned(row.try_get(2)?));
             let at = match state {
                 State::New => 0,
@@ -215,20 +214,20 @@ pub(super) fn leak_of(row: &AnyRow, at: usize) -> Result<KnownLeak, StoreError> 
 pub(super) fn event(row: &AnyRow) -> Result<EventRow, StoreError> {
     let known = leak_of(row, 3)?;
     let (key, before): (String, String) = (row.try_get(5)?, row.try_get(6)?);
-    let stage = stage(row.try_get(1)?)?;
-    let event = event_row(stage, (row.try_get(0)?, row.try_get(7)?), &known, (&key, &before));
+    let state = state_of(row.try_get(1)?)?;
+    let event = event_row(state, (row.try_get(0)?, row.try_get(7)?), &known, (&key, &before));
     Ok(EventRow { branch: row.try_get(2)?, ..event })
 }
 
 pub(super) fn event_row(
-    stage: Stage,
+    state: State,
     (at_us, run): (i64, i64),
     known: &KnownLeak,
     (key, before): (&str, &str),
 ) -> EventRow {
     EventRow {
         at_us,
-        kind: stage.name().to_owned(),
+        kind: state.name().to_owned(),
         branch: String::new(),
         leak: known.id.clone(),
         test: String::new(),
@@ -239,19 +238,8 @@ pub(super) fn event_row(
     }
 }
 
-/// The state that pages and texts show.
-pub(super) const fn shown_state(stage: Stage) -> State {
-    match stage {
-        Stage::New => State::New,
-        Stage::Known => State::Known,
-        Stage::Fixed => State::Fixed,
-        Stage::Regressed => State::Regressed,
-        Stage::Gone => State::Gone,
-    }
-}
-
-pub(super) fn stage(number: i64) -> Result<Stage, StoreError> {
-    Stage::of_number(number).ok_or_else(|| StoreError::Broken(format!("{number} is no state of a leak")))
+pub(super) fn state_of(number: i64) -> Result<State, StoreError> {
+    State::of_number(number).ok_or_else(|| StoreError::Broken(format!("{number} is no state of a leak")))
 }
 
 /// The commit that a key names; empty: a run without one.

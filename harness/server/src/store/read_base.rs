@@ -9,13 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memgate_history::Environment;
-use memgate_history::life::State as Stage;
+use memgate_history::life::State;
 use memgate_history::place::{self, Chain, FARTHEST_BASE};
 use memgate_history::sha256_hex;
 use memgate_model::{BASE_VERSION, Base, BaseLeak, BaseLeaks, Metric};
 use sqlx::Row as _;
 
-use super::read::{chain, sha, stage};
+use super::read::{chain, sha, state_of};
 use super::read_runs::Rosters;
 use super::{Store, StoreError, statements as sql};
 
@@ -120,17 +120,17 @@ impl Store {
         let mut flaky = BTreeSet::<i64>::new();
         // By place: the last state counts.
         for row in ask(sql::STATES_AT).fetch_all(&self.pool).await? {
-            let (leak, stage, key): (i64, Stage, String) =
-                (row.try_get(0)?, stage(row.try_get(1)?)?, row.try_get(2)?);
+            let (leak, state, key): (i64, State, String) =
+                (row.try_get(0)?, state_of(row.try_get(1)?)?, row.try_get(2)?);
             let is_flaky = row.try_get::<i64, _>(4)? != 0;
             if is_flaky && key == row.try_get::<String, _>(7)? {
                 flaky.insert(leak);
             }
-            let comes_and_goes = stage == Stage::Fixed && flaky.contains(&leak);
-            let is_fixed = stage == Stage::Fixed && !comes_and_goes;
+            let comes_and_goes = state == State::Fixed && flaky.contains(&leak);
+            let is_fixed = state == State::Fixed && !comes_and_goes;
             let fixed = if is_fixed { sha(&key).to_owned() } else { String::new() };
             let known = BaseLeak {
-                alive: stage.is_alive() || comes_and_goes,
+                alive: state.is_alive() || comes_and_goes,
                 flaky: is_flaky,
                 fixed,
                 bytes: row.try_get(5)?,

@@ -7,7 +7,7 @@ use memgate_model::LeakKind;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, shown_state, stage};
+use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, state_of};
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
 
@@ -251,7 +251,7 @@ fn leak_row(row: &AnyRow, KnownLeak { id, leak }: &KnownLeak) -> Result<LeakRow,
         culprit: memgate_reports::who(leak),
         place: memgate_reports::source_line(leak),
         owners: leak.owners.clone(),
-        state: shown_state(stage(row.try_get(3)?)?),
+        state: state_of(row.try_get(3)?)?,
         flaky: row.try_get::<i64, _>(4)? != 0,
         waived: row.try_get::<i64, _>(5)? != 0,
         first_sha: key(6)?,
@@ -286,11 +286,6 @@ fn suite(test: &str) -> &str {
 }
 
 fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
-    let state = match filter.state.as_str() {
-        "" | "any" => true,
-        "alive" => leak.state.is_alive(),
-        named => serde_json::to_value(leak.state).is_ok_and(|state| state == named),
-    };
     let kind = match leak.kind {
         LeakKind::Native => "native",
         LeakKind::Java => "java",
@@ -300,7 +295,7 @@ fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
     };
     let text = filter.text.to_lowercase();
     let mut texts = [&leak.id, &leak.title, &leak.culprit, &leak.place].into_iter().chain(&leak.tests);
-    state
+    filter.state.shows(leak.state)
         && (filter.kind.is_empty() || filter.kind == kind)
         && (filter.owner.is_empty() || leak.owners.contains(&filter.owner))
         && (filter.suite.is_empty() || leak.tests.iter().any(|test| suite(test) == filter.suite))

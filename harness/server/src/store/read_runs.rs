@@ -9,7 +9,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use super::add::{DURATION, limits_of};
-use super::read::{Shown, event, leak_of, members, run_row, shown_state, stage, word};
+use super::read::{Shown, event, leak_of, members, run_row, state_of, word};
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{EventRow, Order, Point, RunRow, RunView, Runs, SightingOf, TestRow, TestView};
 
@@ -265,7 +265,7 @@ impl Store {
                 id: known.id,
                 culprit: memgate_reports::who(&known.leak),
                 title: known.leak.title,
-                state: state.map(|state| stage(state).map(shown_state)).transpose()?,
+                state: state.map(state_of).transpose()?,
                 test: format!("{suite}::{name}"),
                 bytes: row.try_get(6)?,
                 count: row.try_get(7)?,

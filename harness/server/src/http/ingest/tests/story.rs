@@ -132,7 +132,7 @@ async fn tells_the_truth(server: &Served, order: &[usize]) {
     assert!(events.iter().any(|event| event == "n1-a fixed 403"), "{events:?}");
     // The pages show the same.
     let choice = Choice { branch: "main".into(), ..Choice::default() };
-    let filter = LeakFilter { state: "any".into(), ..LeakFilter::default() };
+    let filter = LeakFilter::default();
     let all = server.store.leaks("tiles", &choice, &filter).await.unwrap().unwrap();
     let list = crate::pages::leaks(&all, &filter);
     for leak in ["n1-a", "n1-draw", "n1-flaky", "n1-late", "n1-old", "n1-shard", "n1-tile"] {
