@@ -3,20 +3,22 @@
 //! A failed Rust allocation ends the process, which is the guest's. So data without a bound known in advance
 //! (snapshots, stacks) is allocated fallibly, and everything else only after a check that the heap has room.
 
+mod clock;
+mod contents;
+
 use core::cell::OnceCell;
 use core::time::Duration;
 
 use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
-use memgate_tracker::cost::ticks;
-use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
+use memgate_wire::options::{Carrier as CarrierKind, Options};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Freed, Handle, Handles,
-    Hello, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
-    StackNode, Stacks, WIRE_VERSION, capability, encode, sampling,
+    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Hello, Module, Outcome,
+    ProcessRole, Runtime, WIRE_VERSION, capability, encode, sampling,
 };
 
+use self::clock::Clock;
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::handles::{self, ReportedHandles};
 use crate::left::Leavers;
@@ -25,23 +27,11 @@ use crate::looks::Looks;
 use crate::mappings;
 use crate::recording::{TRACKER, counters};
 use crate::setups::SetUps;
-use crate::snapshot::{self, Born, Counts};
+use crate::snapshot::{Born, Counts};
 use crate::{platform, system};
 
-const RECORDS_PER_PART: usize = 4096;
-const NODES_PER_FRAME: usize = 8192;
 /// Room in the agent's heap for the frames of a boundary without its snapshot.
 const BOUNDARY_ROOM: usize = 32 << 10;
-/// Room for one module of a list, and for one record or stack node of a frame: the item, a copy, and its bytes while
-/// the buffer grows.
-const MODULE_ROOM: usize = 1 << 10;
-const RECORD_ROOM: usize = 128;
-/// Room for one descriptor or thread: its last report, its current one, its stack, and its bytes while the buffer
-/// grows.
-const HANDLE_ROOM: usize = 64;
-/// The same for one group of mappings, with its places in three maps.
-#[cfg(not(target_os = "android"))]
-const MAPPED_ROOM: usize = 256;
 
 /// The open stream: everything that is written goes through it.
 pub struct Session {
@@ -365,72 +355,6 @@ impl Session {
         }
     }
 
-    /// All tests have run: reports which of them left something that is freed by now. Samples cannot tell.
-    pub(crate) fn append_freed(&mut self) {
-        let room = self.leavers.len().saturating_mul(RECORD_ROOM).saturating_add(BOUNDARY_ROOM);
-        if !recording() || self.options.native_sampling > 0 || !self.make_room(room) {
-            return;
-        }
-        let boundaries = self.leavers.freed(|from, visit| TRACKER.scan(from, visit));
-        for chunk in boundaries.chunks(RECORDS_PER_PART) {
-            self.append(&Frame::Freed(Freed { boundaries: chunk.to_vec() }));
-            self.flush();
-        }
-    }
-
-    /// Writes the survivors of a window, or in detail `growth` what changed; both for a set-up. Returns (survivors,
-    /// parts written).
-    fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
-        let alive = TRACKER.alive_since(epoch);
-        match self.options.detail {
-            Detail::Survivors if born.is_some() => self.append_born(sequence, born),
-            Detail::Survivors if alive == Some(0) => (0, 0),
-            Detail::Survivors => {
-                if epoch != 0 {
-                    self.leavers.note(sequence, (epoch, self.epoch));
-                }
-                self.append_survivors(sequence, epoch)
-            }
-            // A set-up is being confirmed: its tests need no snapshot.
-            Detail::Growth if !self.options.setups.is_empty() && born.is_none() => (0, 0),
-            Detail::Growth => {
-                let counts = recording().then(|| snapshot::count(0)).flatten();
-                let changes = counts.as_ref().and_then(|now| snapshot::changes(&self.last_counts, now));
-                let (Some(now), Some(changes)) = (counts, changes) else { return self.gives_up() };
-                self.last_counts = now;
-                let parts = self.append_records(sequence, SnapshotScope::Changes, &changes);
-                if born.is_none() {
-                    return (alive.unwrap_or(0), parts);
-                }
-                let (survivors, more) = self.append_born(sequence, born);
-                (survivors, parts.saturating_add(more))
-            }
-        }
-    }
-
-    /// Writes the live blocks that were born in `epoch` or later; returns (survivors, parts written).
-    fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
-        self.append_counts(sequence, recording().then(|| snapshot::count(epoch)).flatten())
-    }
-
-    /// Writes the live blocks that a set-up left.
-    fn append_born(&mut self, sequence: u32, born: Option<&Born>) -> (u64, u32) {
-        self.append_counts(sequence, born.filter(|_| recording()).and_then(|born| self.count_born(born)))
-    }
-
-    /// Counts these blocks, without those that the framework made for itself meanwhile.
-    pub(crate) fn count_born(&self, born: &Born) -> Option<Counts> {
-        snapshot::count_born(born, self.offers.is_its_own)
-    }
-
-    fn append_counts(&mut self, sequence: u32, counts: Option<Counts>) -> (u64, u32) {
-        let records = counts.as_ref().and_then(snapshot::records);
-        let (Some(counts), Some(records)) = (counts, records) else { return self.gives_up() };
-        let survivors = counts.values().map(|&count| u64::from(count)).sum();
-        drop(counts);
-        (survivors, self.append_records(sequence, SnapshotScope::Survivors, &records))
-    }
-
     /// There is no memory for a snapshot, or recording had stopped before: none is written.
     pub(crate) fn gives_up(&mut self) -> (u64, u32) {
         TRACKER.stop(StopReason::Memory);
@@ -448,188 +372,38 @@ impl Session {
         enough
     }
 
-    /// Returns the parts written. If there is no memory for all of them, recording stops.
-    fn append_records(&mut self, boundary: u32, scope: SnapshotScope, records: &[SnapshotRecord]) -> u32 {
-        let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
-        if !records.is_empty() && self.make_room(modules.saturating_mul(MODULE_ROOM)) {
-            self.append_modules();
-            self.append_stacks(records.iter().map(|record| record.stack));
-        }
-        let mut part = 0;
-        for chunk in records.chunks(RECORDS_PER_PART) {
-            if !recording()
-                || !self.make_room(BOUNDARY_ROOM.saturating_add(chunk.len().saturating_mul(RECORD_ROOM)))
-            {
-                break;
+    /// Recording stopped: reports it once, in the stream.
+    fn tell_stop(&mut self) {
+        let Some(reason) = TRACKER.stopped().filter(|_| !self.told_stop) else { return };
+        self.told_stop = true;
+        let (code, text) = match reason {
+            StopReason::Memory => {
+                (ErrorCode::OutOfMemory, "no memory for the state of a thread or a snapshot")
             }
-            self.append(&Frame::NativeSnapshot(NativeSnapshot {
-                boundary,
-                scope,
-                part,
-                records: chunk.to_vec(),
-            }));
-            self.flush();
-            part = part.saturating_add(1);
-        }
-        part
+            StopReason::Table => (ErrorCode::OutOfTable, "no memory for the table of live allocations"),
+            StopReason::Stacks => (ErrorCode::OutOfTable, "no memory, or no number, for another call stack"),
+        };
+        let remedy = "raise its limit of memory (ulimit -v, ulimit -d, the container's), or run fewer tests in one process";
+        let text = format!("recording stopped: {text}; {remedy}");
+        self.append(&Frame::Error(ErrorFrame { code, text }));
     }
 
-    /// Writes the libraries that tests loaded since the list was last written: the harness looks for those that are
-    /// not the virtual machine's. Without memory the list stays as it was.
-    pub(crate) fn append_loaded_modules(&mut self) {
-        let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
-        if heap::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
-            self.append_modules();
-        }
-    }
-
-    /// Writes where descriptors were opened and threads started since the last boundary. Without memory it is left
-    /// out: a leak is then known only by its name.
-    fn append_handles(&mut self, boundary: u32) {
-        // Java opens everything through the same few functions of the virtual machine, whoever called. So the name of
-        // a descriptor or thread says more than its stack.
-        if self.options.java {
+    /// A library has allocated, or will, past the agent, and may free blocks that the agent has seen: nothing is
+    /// exact from here on.
+    pub(crate) fn tell_bypassing(&mut self) {
+        let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_listed = || modules::loaded().0.iter().any(|module| name(&module.path) == name(&path));
+        // The library may not have been found.
+        if modules::counts().0 == loads || !own_name_space && !is_listed() {
             return;
         }
-        // A thread that has not begun comes later.
-        let asked = handles::asked();
-        if core::mem::replace(&mut self.asked, asked) != asked {
-            self.handles_came = boundary;
-        }
-        let most = self.sent_handles.most();
-        if !heap::HEAP.has_room(BOUNDARY_ROOM.saturating_add(most.saturating_mul(HANDLE_ROOM))) {
-            self.handles_came = boundary;
-            return;
-        }
-        let (descriptors, threads) = self.sent_handles.changes();
-        let stacks = |handles: &[Handle]| handles.iter().map(|handle| handle.stack).collect::<Vec<_>>();
-        let stacks = [stacks(&descriptors), stacks(&threads)].concat();
-        if stacks.is_empty() {
-            return;
-        }
-        self.handles_came = boundary;
-        self.append_modules();
-        self.append_stacks(stacks.into_iter());
-        for chunk in descriptors.chunks(RECORDS_PER_PART) {
-            self.append(&Frame::Handles(Handles {
-                boundary,
-                descriptors: chunk.to_vec(),
-                threads: Vec::new(),
-            }));
-        }
-        for chunk in threads.chunks(RECORDS_PER_PART) {
-            self.append(&Frame::Handles(Handles {
-                boundary,
-                descriptors: Vec::new(),
-                threads: chunk.to_vec(),
-            }));
-        }
-    }
-
-    /// Writes the groups of stack and kind whose mappings differ from the last report.
-    #[cfg(not(target_os = "android"))]
-    fn append_mappings(&mut self, boundary: u32) {
-        let Some(most) = self.sent_mappings.most() else { return };
-        if !self.make_room(BOUNDARY_ROOM.saturating_add(most.saturating_mul(MAPPED_ROOM))) {
-            return;
-        }
-        let mappings::Changes { mapped, lost } = self.sent_mappings.changes();
-        if !mapped.is_empty() {
-            self.append_modules();
-            self.append_stacks(mapped.iter().map(|group| group.stack));
-        }
-        let mut rest = mapped.as_slice();
-        loop {
-            let (part, after) = rest.split_at(rest.len().min(RECORDS_PER_PART));
-            self.append(&Frame::Mappings(memgate_wire::Mappings { boundary, lost, mapped: part.to_vec() }));
-            rest = after;
-            if rest.is_empty() {
-                break;
-            }
-        }
-    }
-
-    fn append_stacks(&mut self, stacks: impl Iterator<Item = u32>) {
-        let mut by_generation: Vec<(u32, Vec<StackNode>)> = Vec::new();
-        let mut path = Vec::new();
-        for mut id in stacks {
-            while id != 0 && self.mark_sent(id) {
-                let Some(node) = TRACKER.stack_node(id) else { break };
-                let step = (node.generation, StackNode { id, parent: node.parent, pc: node.pc });
-                if !push(&mut path, step) {
-                    self.gives_up();
-                    return;
-                }
-                id = node.parent;
-            }
-            while let Some((generation, node)) = path.pop() {
-                if !by_generation.iter().any(|(g, _)| *g == generation) {
-                    by_generation.push((generation, Vec::new()));
-                }
-                let nodes = by_generation.iter_mut().find(|(g, _)| *g == generation);
-                if !nodes.is_some_and(|(_, nodes)| push(nodes, node)) {
-                    self.gives_up();
-                    return;
-                }
-            }
-        }
-        for (generation, nodes) in by_generation {
-            for chunk in nodes.chunks(NODES_PER_FRAME) {
-                if !self.make_room(BOUNDARY_ROOM.saturating_add(chunk.len().saturating_mul(RECORD_ROOM))) {
-                    return;
-                }
-                self.append(&Frame::Stacks(Stacks { generation, nodes: chunk.to_vec() }));
-                self.flush();
-            }
-        }
-    }
-
-    /// True the first time a node is asked for. If that cannot be noted, recording stops.
-    fn mark_sent(&mut self, id: u32) -> bool {
-        let (word, bit) = (id as usize / 64, 1_u64 << (id % 64));
-        if let Some(more @ 1..) = word.saturating_add(1).checked_sub(self.sent_nodes.len()) {
-            if self.sent_nodes.try_reserve(more).is_err() {
-                self.gives_up();
-                return false;
-            }
-            self.sent_nodes.resize(word.saturating_add(1), 0);
-        }
-        self.sent_nodes.get_mut(word).is_some_and(|w| {
-            let first = *w & bit == 0;
-            *w |= bit;
-            first
-        })
-    }
-
-    /// The module list, if it has changed since it was last written.
-    pub(crate) fn append_modules(&mut self) {
-        let now = modules::counts();
-        // A library was unloaded without the agent's `dlclose`.
-        let untold =
-            self.known.at.is_some_and(|at| at.1 != now.1 && self.known.generation == TRACKER.generation());
-        if untold {
-            TRACKER.modules_changed();
-        }
-        if self.known.at == Some(now) && self.known.generation == TRACKER.generation() {
-            return;
-        }
-        let (loaded, adds, subs) = modules::loaded();
-        let own = &self.executable;
-        let modules = loaded.into_iter().map(|m| Module {
-            start: m.start,
-            end: m.end,
-            bias: m.bias,
-            path: if m.path.is_empty() { own.clone() } else { m.path },
-            build_id: m.build_id,
-        });
-        let generation = TRACKER.generation();
-        self.known = Known { modules: modules.collect(), at: Some((adds, subs)), generation };
-        self.append_known_modules();
-    }
-
-    fn append_known_modules(&mut self) {
-        let modules = self.known.modules.clone();
-        self.append(&Frame::Modules(Modules { generation: TRACKER.generation(), modules }));
+        let path = if path.is_empty() { "a library" } else { path.as_str() };
+        let text = format!(
+            "{path} was loaded with RTLD_DEEPBIND or into a name space of its own: its malloc is not the process's; \
+             load it without that for the gate"
+        );
+        self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text }));
     }
 
     /// Makes no system call in the main thread: by now a filter may forbid all but a few.
@@ -676,40 +450,6 @@ impl Session {
         self.append(&Frame::Boundary(boundary));
     }
 
-    /// Recording stopped: reports it once, in the stream.
-    fn tell_stop(&mut self) {
-        let Some(reason) = TRACKER.stopped().filter(|_| !self.told_stop) else { return };
-        self.told_stop = true;
-        let (code, text) = match reason {
-            StopReason::Memory => {
-                (ErrorCode::OutOfMemory, "no memory for the state of a thread or a snapshot")
-            }
-            StopReason::Table => (ErrorCode::OutOfTable, "no memory for the table of live allocations"),
-            StopReason::Stacks => (ErrorCode::OutOfTable, "no memory, or no number, for another call stack"),
-        };
-        let remedy = "raise its limit of memory (ulimit -v, ulimit -d, the container's), or run fewer tests in one process";
-        let text = format!("recording stopped: {text}; {remedy}");
-        self.append(&Frame::Error(ErrorFrame { code, text }));
-    }
-
-    /// A library has allocated, or will, past the agent, and may free blocks that the agent has seen: nothing is
-    /// exact from here on.
-    pub(crate) fn tell_bypassing(&mut self) {
-        let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
-        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let is_listed = || modules::loaded().0.iter().any(|module| name(&module.path) == name(&path));
-        // The library may not have been found.
-        if modules::counts().0 == loads || !own_name_space && !is_listed() {
-            return;
-        }
-        let path = if path.is_empty() { "a library" } else { path.as_str() };
-        let text = format!(
-            "{path} was loaded with RTLD_DEEPBIND or into a name space of its own: its malloc is not the process's; \
-             load it without that for the gate"
-        );
-        self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text }));
-    }
-
     pub(crate) fn cost(&mut self) -> AgentCost {
         AgentCost {
             boundary_ns: self.boundary_ns,
@@ -741,67 +481,12 @@ impl Session {
     }
 }
 
-/// Time that recording took since the stream began; a forked child's tracker includes the parent's time.
-pub(crate) struct Clock {
-    /// Ticks and nanoseconds at the beginning.
-    began: (u64, u64),
-    /// The same when the ticks could last be read.
-    now: (u64, u64),
-    before: (u64, u32),
-}
-
-impl Clock {
-    /// What the guest loses later for each new stack node: nodes, their places in the map and the page tables of both
-    /// push its own memory out of the caches. The sum of the hooks lacks this much if there are many stacks
-    /// (`device-agent/benches`, cc1plus).
-    const EVICTION_NS: u64 = 105;
-
-    fn start() -> Self {
-        let before = (TRACKER.recording_ticks(), TRACKER.stack_nodes());
-        let began = (ticks(), process::monotonic_ns());
-        Self { began, now: began, before }
-    }
-
-    /// Compares the two clocks, as long as both can be read.
-    pub(crate) fn look(&mut self) {
-        let ticks = ticks();
-        if ticks != 0 {
-            self.now = (ticks, process::monotonic_ns());
-        }
-    }
-
-    fn recording_ns(&mut self) -> u64 {
-        self.look();
-        let passed_ticks = u128::from(self.now.0.saturating_sub(self.began.0));
-        let passed_ns = u128::from(self.now.1.saturating_sub(self.began.1));
-        let recording = u128::from(TRACKER.recording_ticks().saturating_sub(self.before.0));
-        // If the ticks could never be read, nothing was timed, and nothing is known.
-        let Some(ns) = recording.saturating_mul(passed_ns).checked_div(passed_ticks) else { return 0 };
-        let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
-        u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
-    }
-}
-
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn main_thread() -> usize {
     if process::thread_id() == process::pid() { memgate_tracker::sys::thread_pointer() } else { 0 }
-}
-
-/// Has everything been recorded so far?
-fn recording() -> bool {
-    TRACKER.stopped().is_none()
-}
-
-/// False: no memory.
-fn push<T>(to: &mut Vec<T>, item: T) -> bool {
-    let enough = to.try_reserve(1).is_ok();
-    if enough {
-        to.push(item);
-    }
-    enough
 }
 
 /// Path of the executable of this process.
