@@ -190,6 +190,11 @@ fn what_there_is_no_time_to_confirm_is_unconfirmed_and_never_a_pass() {
         let why = "the time to confirm is 2 s (measure.confirm_budget): it was over before its turn";
         assert!(test.reason.starts_with("unconfirmed: ") && test.reason.ends_with(why), "{}", test.reason);
     }
+    assert_eq!(
+        run.test("com.example.TwoTest.isClean").verdict,
+        Verdict::NotJudged,
+        "its class is open: {run}"
+    );
     let left = "2 unconfirmed, because 2 s were not enough to repeat all suspects";
     assert!(run.stderr.contains(left), "{run}");
 }
