@@ -334,7 +334,7 @@ fn not_judged(report: &RunReport) -> String {
         names.truncate(NAMES);
         names.push(format!("{rest} more"));
     }
-    for (count, what) in [(skipped, "skipped"), (passed, "not screened")] {
+    for (count, what) in [(skipped, "skipped"), (passed, "passed")] {
         if count > 0 {
             names.push(format!("{count} {what}"));
         }

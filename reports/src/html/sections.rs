@@ -211,7 +211,7 @@ pub(super) fn excluded(report: &RunReport) -> Html {
     for (names, what) in [
         (failed, "not judged for leaks, failed otherwise"),
         (skipped, "skipped"),
-        (unscreened, "passed, and not screened"),
+        (unscreened, "passed, and not judged for leaks"),
     ] {
         if !names.is_empty() {
             html.element(

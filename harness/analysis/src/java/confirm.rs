@@ -175,6 +175,23 @@ impl JavaConfirmation {
         !explains && ran_its_least()
     }
 
+    /// What replaces `next` when no time is left: a test that leaks runs on until its holders are known, because its
+    /// leaks have other ids without them. This is requested once.
+    pub fn out_of_time(&mut self, next: Next) -> Next {
+        if self.done || !self.leaks || self.explained > 1 {
+            return Next::Stop;
+        }
+        if self.ends_to_answer > 0 {
+            return next;
+        }
+        if self.explained > 0 {
+            return Next::Stop;
+        }
+        self.explained = 1;
+        self.ends_to_answer = WINDOWS_TO_EXPLAIN;
+        Next::Explain
+    }
+
     /// Was it still growing when it was stopped?
     #[must_use]
     pub fn leaks(&self) -> bool {
@@ -350,6 +367,34 @@ mod tests {
         assert!(said[asked..asked + 2].iter().all(|(_, may)| !may), "its holders are about to be known");
         assert!(said[..19].iter().all(|(_, may)| !may), "less than two seconds");
         assert!(said.iter().any(|(_, may)| *may), "{said:?}");
+    }
+
+    #[test]
+    fn without_time_a_test_that_leaks_runs_on_for_its_holders_and_another_one_ends() {
+        let after = |iterations: u32, tiles: fn(u32) -> u64| {
+            let mut jvm = Jvm::new();
+            let mut observer = Observer::new();
+            let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+            let mut said = Vec::new();
+            for i in 0..iterations + 9 {
+                jvm.window("A", "a", i, |jvm| jvm.tiles(tiles(i)));
+                jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                let next =
+                    confirmation.observe(observer.record(), Duration::from_millis(i.into()), Duration::ZERO);
+                if i < iterations {
+                    assert_eq!(next, Next::Continue);
+                    continue;
+                }
+                said.push(confirmation.out_of_time(next));
+                if said.last() == Some(&Next::Stop) {
+                    break;
+                }
+            }
+            said
+        };
+        assert_eq!(after(15, |_| 12), [Next::Explain, Next::Continue, Next::Stop]);
+        assert_eq!(after(15, |_| 0), [Next::Stop]);
+        assert_eq!(after(2, |_| 12), [Next::Stop], "too few executions to tell");
     }
 
     /// The virtual machine loads a class when its compiler reaches it, for example after 15, 26 and 34 iterations.

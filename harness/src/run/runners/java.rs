@@ -117,8 +117,10 @@ impl Orders for Repeating {
         let next = self.confirmation.observe(record, took, starved);
         let open = next != Next::Stop || !enough;
         let is_past = |end: Option<Instant>| end.is_some_and(|end| end <= Instant::now());
-        let gives_way = || is_past(self.share) && self.confirmation.may_give_way(record, next);
-        let over = open && (is_past(self.until) || gives_way());
+        let is_over =
+            is_past(self.until) || is_past(self.share) && self.confirmation.may_give_way(record, next);
+        let next = if open && is_over { self.confirmation.out_of_time(next) } else { next };
+        let over = open && is_over && next == Next::Stop;
         self.last.out_of_time.store(over, Ordering::Release);
         match next {
             Next::Explain if !over => Reply::explain(classes_to_explain(record, &boundary.suite)),
