@@ -129,6 +129,7 @@ fn known(sessions: &Path, leak: &str) -> Option<Known> {
 #[cfg(test)]
 mod tests {
     use memgate_config::{Config, Until};
+    use memgate_model::{RunReport, Runner, SuiteReport, Verdict};
 
     use super::*;
     use crate::cli::ConfigArgs;
@@ -158,23 +159,16 @@ mod tests {
     fn a_leak_is_known_from_the_newest_session_that_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let session = |name: &str, leaks: &[(&str, &str)]| {
-            let test = |(test, leak): &(&str, &str)| {
-                serde_json::json!({ "id": test, "outcome": "passed", "verdict": "fail", "reason": "",
-                    "duration_s": 0.1, "confirmed": true, "metrics": {}, "one_time": [], "curve": [],
-                    "leaks": [{ "id": leak, "kind": "native", "title": "1 × 7 B", "bytes": 7.0, "count": 1.0,
-                        "frames": [], "holder": [] }] })
+            let test = |(test, id): &(&str, &str)| {
+                let leak = Leak { id: (*id).to_owned(), title: "1 × 7 B".to_owned(), ..Leak::default() };
+                TestReport { leaks: vec![leak], ..TestReport::new(test, Verdict::Fail) }
             };
-            let report = serde_json::json!({
-                "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": name,
-                "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
-                "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
-                "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail",
-                    "screened_s": 1.0, "reason": "", "metrics": {}, "tests": leaks.iter().map(test).collect::<Vec<_>>() }],
-                "waivers": [], "errors": []
-            });
+            let tests = leaks.iter().map(test).collect();
+            let suite = SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests);
+            let report = RunReport::new("tiles", name, Verdict::Fail, vec![suite]);
             let path = folder.path().join(name);
             fs::create_dir_all(&path).unwrap();
-            fs::write(path.join("report.json"), report.to_string()).unwrap();
+            fs::write(path.join("report.json"), serde_json::to_string(&report).unwrap()).unwrap();
         };
         session("20261101-100000-1", &[("A.old", "n1-a")]);
         session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);

@@ -134,7 +134,7 @@ mod tests {
         let typo = settings(
             "version: 1\nthresholds:\n  tests:\n    - { match: \"engine::MapCash.scroll\", os.fds: 1 }\n",
         );
-        let told = without_effect(&typo, &report("pass", "MapCache.scroll"));
+        let told = without_effect(&typo, &report(Verdict::Pass, "MapCache.scroll"));
         assert_eq!(
             told,
             ["memgate.yaml:4: `engine::MapCash.scroll` matches no test: did you mean `MapCache.scroll`?"]

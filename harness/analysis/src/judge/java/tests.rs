@@ -377,6 +377,28 @@ fn a_limit_that_is_set_is_applied() {
     assert!(unmeasured.suites[0].reason.contains("java.metaspace per suite is not measured"));
 }
 
+/// The memory of direct buffers has no leak of its own that a waiver could name.
+#[test]
+fn a_waiver_of_direct_buffers_covers_their_memory() {
+    let buffers = |jvm: &mut Jvm, class: &str| {
+        jvm.add(class, 1, 64);
+        jvm.direct_bytes += 4096;
+    };
+    let judged = |class: &'static str, waived: &'static str| {
+        let held = |jvm: &mut Jvm| {
+            jvm.held(class, &[(1, &["static com.example.Registry.pool -> java.util.ArrayList.elementData"])])
+        };
+        let input = confirmed(move |jvm, _| buffers(jvm, class), held);
+        let matches = WaiverMatch::Class(TextPattern::new(waived, move |class| class == waived));
+        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
+        let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
+        evicts(&report(&input, &policy)).verdict
+    };
+    assert_eq!(judged("java.nio.DirectByteBuffer", "java.nio.DirectByteBuffer"), Verdict::Pass);
+    assert_eq!(judged("java.nio.DirectByteBuffer", "com.example.Tile"), Verdict::Fail);
+    assert_eq!(judged("com.example.Tile", "com.example.Tile"), Verdict::Fail, "other memory");
+}
+
 #[test]
 fn a_leak_is_waived_by_id_class_or_holder() {
     let input = confirmed(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 12));
