@@ -356,8 +356,8 @@ impl Found<'_> {
     }
 }
 
-/// If a test class leaks as a whole, or it is unknown what it leaves, it is also unknown for those of its tests that did
-/// not run alone. A leak of such a test may have another id in its class.
+/// If a test class leaks as a whole, or it is unknown what it leaves, it is also unknown for those of its tests that
+/// did not run alone. A leak of such a test may have another id in its class.
 fn open_classes(found: &mut BTreeMap<(&str, Cow<'_, str>), Found<'_>>) {
     let grows = |told: &TestRecord| told.is_open || told.verdict == Verdict::Fail;
     let is_open = |found: &Found<'_>| found.told.as_ref().is_some_and(|told| told.is_class && grows(told));

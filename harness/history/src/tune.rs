@@ -3,9 +3,9 @@
 //! Data flow: the figures of one test (or suite) and metric since their last shift, one per judged commit → [`tune`] →
 //! a [`Proposal`], its evidence, and the commits that it would have failed.
 //!
-//! A threshold limits what a test may keep. So a figure that grows on every commit, or fails most of them, gets none: it
-//! is a leak, to be fixed or waived. If a proposal passes commits that fail today, [`Tuned::lets_through`] has their number: no threshold is
-//! raised silently.
+//! A threshold limits what a test may keep. So a figure that grows on every commit, or fails most of them, gets none:
+//! it is a leak, to be fixed or waived. If a proposal passes commits that fail today, [`Tuned::lets_through`] has their
+//! number: no threshold is raised silently.
 
 use std::cmp::Ordering;
 

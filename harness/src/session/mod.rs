@@ -68,8 +68,8 @@ impl Session {
         Self::create_shard(root, info, None)
     }
 
-    /// The same for a shard of a run. Its name contains the number: sessions of several machines may be collected in one
-    /// folder. All shards may also be created in one folder, so one additional session is kept for each shard.
+    /// The same for a shard of a run. Its name contains the number: sessions of several machines may be collected in
+    /// one folder. All shards may also be created in one folder, so one additional session is kept for each shard.
     ///
     /// # Errors
     /// When the folder cannot be written, with the path concerned.

@@ -107,8 +107,9 @@ fn usual_step(values: &[f64]) -> Option<f64> {
     (middle > 0.0 && as_f64(same) >= as_f64(steps.len()) * USUAL_SHARE).then_some(middle)
 }
 
-/// The bytes that each execution adds to one array, which replaces the one before it. Sizes are aligned, so steps of one
-/// array differ by up to `alignment`: 100 more elements are 96 or 104 B. `None`: at most half of the steps are alike.
+/// The bytes that each execution adds to one array, which replaces the one before it. Sizes are aligned, so steps of
+/// one array differ by up to `alignment`: 100 more elements are 96 or 104 B. `None`: at most half of the steps are
+/// alike.
 pub(super) fn usual_enlargement(values: &[f64], warm_up: usize, alignment: f64) -> Option<f64> {
     let counted = values.get(warm_up..).unwrap_or_default();
     let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -25,8 +25,8 @@ pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
 /// Bytes and objects of a leak in one run: the leak's body has those of the newest. NULL: the run did not see it.
 const SIGHTED: &str =
     "SELECT MAX(bytes), MAX(objects) FROM sighting WHERE project_id = $1 AND leak_id = $2 AND run_id = $3";
-/// Is the run the first of its environment on its branch, and does another environment of the branch, or another line in
-/// this environment, have the leak already?
+/// Is the run the first of its environment on its branch, and does another environment of the branch, or another line
+/// in this environment, have the leak already?
 const KNOWN_ELSEWHERE: &str = "SELECT COUNT(*) FROM run r WHERE r.project_id = $1 AND r.run_id = $3 \
      AND NOT EXISTS (SELECT 1 FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
      AND q.environment_id = r.environment_id AND q.run_id < r.run_id) \
@@ -163,8 +163,8 @@ impl Store {
         Ok(keys)
     }
 
-    /// The claimed changes of a run. If another environment or line already has a leak, its change is left out and counts
-    /// as reported.
+    /// The claimed changes of a run. If another environment or line already has a leak, its change is left out and
+    /// counts as reported.
     async fn changes(
         &self,
         run: i64,

@@ -270,8 +270,8 @@ macro_rules! leak_lines {
     };
 }
 pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
-/// The worst leaks of a line that are alive: as [`State`](memgate_history::life::State) orders them. A line may have 20,000,
-/// whose bodies take seconds to read.
+/// The worst leaks of a line that are alive: as [`State`](memgate_history::life::State) orders them. A line may have
+/// 20,000, whose bodies take seconds to read.
 pub(super) const WORST_OF_LINE: &str = leak_lines!(
     "",
     "",

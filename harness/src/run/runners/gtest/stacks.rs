@@ -2,8 +2,8 @@
 //!
 //! Data flow: a screened suite → `analysis::wanting` names the tests with survivors → they run once more, together,
 //! with stacks → `analysis::complete` copies the stacks of the allocations that match into the record of the screening
-//! pass. If some do not match, the whole process runs once more: both runs together also show which sizes are random. Both streams join the facts of the suite, so that
-//! later judging of the session gives the same result.
+//! pass. If some do not match, the whole process runs once more: both runs together also show which sizes are random.
+//! Both streams join the facts of the suite, so that later judging of the session gives the same result.
 
 use memgate_analysis::ProcessRecord;
 use memgate_launch::Launch;
