@@ -31,6 +31,7 @@ pub use stack::stack;
 use stack::width;
 
 use crate::rerun;
+use crate::summary::unused;
 use crate::visible::{visible, without_commands};
 use crate::words::{own_outcome, tests_of, verdict_word, waive_until};
 
@@ -65,7 +66,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
         sections.push(one_time_stacks(report, &style));
     }
     sections.push(followed::section(report.followed.as_ref(), style.paint, options.verbose));
-    sections.push(waivers(&report.waivers, &style));
+    sections.push(waivers(report, &style));
     sections.push(problems(&report.errors, &style));
     let closing = [
         one_time(report),
@@ -272,18 +273,18 @@ fn one_time(report: &RunReport) -> String {
     )
 }
 
-fn waivers(waivers: &[WaiverReport], style: &BlockStyle) -> String {
-    let column = waivers.iter().map(|waiver| width(&visible(&waiver.matches))).max().unwrap_or(0);
-    waivers.iter().map(|waiver| waiver_line(waiver, column, style)).collect()
+fn waivers(report: &RunReport, style: &BlockStyle) -> String {
+    let column = report.waivers.iter().map(|waiver| width(&visible(&waiver.matches))).max().unwrap_or(0);
+    report.waivers.iter().map(|waiver| waiver_line(waiver, report, column, style)).collect()
 }
 
-fn waiver_line(waiver: &WaiverReport, column: usize, style: &BlockStyle) -> String {
+fn waiver_line(waiver: &WaiverReport, report: &RunReport, column: usize, style: &BlockStyle) -> String {
     let until = visible(&waiver.until);
     let (verdict, label, state) = match waiver.state {
         WaiverState::InForce if until == "never" => (Verdict::Pass, "waived", "no end date".to_owned()),
         WaiverState::InForce => (Verdict::Pass, "waived", format!("until {until}")),
         WaiverState::Expired => (Verdict::Warn, "expired", format!("ended {until}, covers nothing any more")),
-        WaiverState::Unused => (Verdict::Warn, "unused", "matches nothing, remove it".to_owned()),
+        WaiverState::Unused => (Verdict::Warn, "unused", visible(&unused(waiver, report)).into_owned()),
     };
     let (verdict, label, state) = match crate::base::fixed(waiver) {
         Some((Verdict::Fail, fixed)) => (Verdict::Fail, "FAIL", fixed),
@@ -548,6 +549,29 @@ mod tests {
         assert_eq!(text.matches("not measured: its own malloc").count(), 1);
         let all = human(&report, &HumanOptions { verbose: true, ..options() });
         assert!(all.contains("ERROR  A.a, A.b, A.c, A.d, A.e\n"), "{all}");
+    }
+
+    #[test]
+    fn an_unused_waiver_with_the_wrong_test_names_the_test_that_has_its_leak() {
+        let mut report = sample::leak();
+        let test = report.suites[0].tests.iter().find(|test| !test.leaks.is_empty()).unwrap();
+        let (leak, name) = (test.leaks[0].id.clone(), crate::summary::qualified(&report.suites[0], test));
+        let waiver = |id: &str| WaiverReport {
+            matches: format!("leak {id} in Parser.Shrt"),
+            state: WaiverState::Unused,
+            reason: "known".to_owned(),
+            owner: None,
+            until: "never".to_owned(),
+            used: 0,
+            fixed: None,
+        };
+        report.waivers = vec![waiver(&leak), waiver("n1-00000000000000ff")];
+        let text = human(&report, &HumanOptions::default());
+        assert!(text.contains(&format!("does not match {name}, which has its leak: known")), "{text}");
+        assert!(
+            text.contains("n1-00000000000000ff in Parser.Shrt  matches nothing, remove it: known"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use memgate_model::{
 
 use crate::html::escape;
 use crate::human::{BlockStyle, Paint, hunted, leak_stack, waive_command};
-use crate::summary::{headline, in_short, qualified, statistics};
+use crate::summary::{headline, in_short, qualified, statistics, unused};
 use crate::visible::visible;
 use crate::words::{symbol, waive_until};
 use crate::worst::not_passed;
@@ -148,7 +148,7 @@ fn waivers(report: &RunReport) -> String {
     for waiver in report.waivers.iter().filter(|waiver| waiver.state != WaiverState::InForce) {
         let state = match waiver.state {
             WaiverState::Expired => format!("ended {} and covers nothing any more", inline(&waiver.until)),
-            _ => "matches nothing, remove it".to_owned(),
+            _ => inline(&unused(waiver, report)),
         };
         text += &format!("- waiver {}: {state}\n", code(&waiver.matches));
     }

@@ -1,6 +1,8 @@
 //! The run in one line, and the reasons for its verdict, the worst first: every report begins with these.
 
-use memgate_model::{Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict, format_number_of};
+use memgate_model::{
+    Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict, WaiverReport, format_number_of,
+};
 
 use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
@@ -110,6 +112,20 @@ fn figure(test: &TestReport) -> Option<String> {
 /// `engine::MapCache.scroll`, as thresholds name it.
 pub(crate) fn qualified(suite: &SuiteReport, test: &TestReport) -> String {
     format!("{}::{}", suite.name, test.id)
+}
+
+/// What to do with a waiver that covered nothing. Its `test` may be wrong: then a test that it does not match has its
+/// leak.
+pub(crate) fn unused(waiver: &WaiverReport, report: &RunReport) -> String {
+    let id = waiver.matches.strip_prefix("leak ").and_then(|named| named.split(' ').next());
+    let mut tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+    let has_it = |id: &str| {
+        tests.find(|(_, test)| test.leaks.iter().any(|leak| leak.id == id && leak.waiver.is_none()))
+    };
+    match id.and_then(has_it) {
+        Some((suite, test)) => format!("does not match {}, which has its leak", qualified(suite, test)),
+        None => "matches nothing, remove it".to_owned(),
+    }
 }
 
 /// The reasons for the verdict of the run.

@@ -12,7 +12,7 @@ use crate::chart::{Lane, lanes, plots_of_suite};
 use crate::dates::days_until;
 use crate::error::RenderError;
 use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times, told_of_shard};
-use crate::summary::qualified;
+use crate::summary::{qualified, unused};
 
 /// Waivers that end within this many days are marked.
 const SOON_DAYS: i64 = 14;
@@ -154,7 +154,7 @@ pub(super) fn waivers(report: &RunReport) -> Html {
     }
     html.markup("<div class=scroll tabindex=0 role=group aria-label=Waivers><table><thead><tr><th scope=col>state<th scope=col>what<th scope=col>until<th scope=col class=n>leaks<th scope=col>reason<th scope=col>owner</thead><tbody>");
     for waiver in &report.waivers {
-        let (class, state) = state(waiver, &report.started);
+        let (class, state) = state(waiver, report);
         html.markup("<tr><td><span class=\"badge ")
             .markup(class)
             .markup("\">")
@@ -171,14 +171,14 @@ pub(super) fn waivers(report: &RunReport) -> Html {
     html
 }
 
-fn state(waiver: &WaiverReport, started: &str) -> (&'static str, String) {
+fn state(waiver: &WaiverReport, report: &RunReport) -> (&'static str, String) {
     if let Some((verdict, fixed)) = crate::base::fixed(waiver) {
         return (if verdict == Verdict::Fail { "fail" } else { "warn" }, fixed);
     }
     match waiver.state {
         WaiverState::Expired => ("fail", "expired".to_owned()),
-        WaiverState::Unused => ("warn", "matches nothing".to_owned()),
-        WaiverState::InForce => match days_until(started, &waiver.until) {
+        WaiverState::Unused => ("warn", unused(waiver, report)),
+        WaiverState::InForce => match days_until(&report.started, &waiver.until) {
             Some(days) if days <= SOON_DAYS => {
                 let days = usize::try_from(days).unwrap_or(0);
                 ("warn", format!("in force, ends in {}", format_number_of(days, "day")))

@@ -40,7 +40,7 @@ table! {
         fail: At<Amount>,
         /// More than this fails.
         limit: At<Amount>,
-        /// More than this is a warning.
+        /// More than this is a warning. Without `fail` the metric never fails: the default limit does not apply.
         warn: At<Amount>,
         /// Scope of the figure. A limit per suite applies in addition to the limit of the tests. To switch off the
         /// limit of the tests, write `off` for `match: "*"` in `tests`.
