@@ -67,6 +67,15 @@ pub(super) fn recorded(
 ) -> Result<(Manifest, RunReport), ExpectedError> {
     let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+    let mut options = info.command.iter().take_while(|argument| *argument != "--");
+    if options.any(|option| option == "--bisect" || option.starts_with("--bisect=")) {
+        // Its thresholds are not those of the commit.
+        return Err(ExpectedError::session(
+            folder,
+            "it is a step of a bisection, which is no run of the project",
+            "",
+        ));
+    }
     let (report, file) = report::read(session.folder())?;
     super::merge::refuse_a_shard(&report, &file)?;
     // Recorded by an older memgate, or with `history: off`: it is unknown whether all tests were requested.

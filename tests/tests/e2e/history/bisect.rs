@@ -61,6 +61,8 @@ fn git_finds_the_commit_that_brought_a_leak() {
     assert!(said.contains(&format!("{guilty} is the first bad commit")), "{said}\n{told}");
     assert!(told.contains(&format!("bisect: {id} is not here (exit code 0)")), "{told}");
 
+    project.memgate(&["history", "add", ".memgate/latest"]).ends_with(2).says("it is a step of a bisection");
+
     // A step that cannot run, or a typing error, must not mark a commit as bad.
     let step = ["run", "--bisect", "--leak", &id, "--filter", "Tiles.Load", "--"];
     project.memgate(&[&step[..], &["./no-such-program"]].concat()).ends_with(125);
