@@ -322,7 +322,7 @@ fn not_judged(report: &RunReport) -> String {
         for test in suite.tests.iter().filter(|test| test.verdict == Verdict::NotJudged) {
             match test.outcome {
                 Outcome::Skipped => skipped += 1,
-                // Their suite states the reason.
+                // Their suite or class states the reason.
                 Outcome::Passed => passed += 1,
                 outcome => {
                     names.push(format!("{} ({})", qualified(report, suite, test), own_outcome(outcome)))
@@ -335,7 +335,7 @@ fn not_judged(report: &RunReport) -> String {
         names.truncate(NAMES);
         names.push(format!("{rest} more"));
     }
-    for (count, what) in [(skipped, "skipped"), (passed, "passed")] {
+    for (count, what) in [(skipped, "skipped"), (passed, "that passed")] {
         if count > 0 {
             names.push(format!("{count} {what}"));
         }

@@ -1,7 +1,7 @@
 //! `reports`: reports to write, and messages to send.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use crate::read::{At, Reader, choice, table};
 use crate::settings::mail::{Mail, MailFile};
@@ -241,6 +241,21 @@ impl Reports {
 #[derive(Default)]
 struct Paths(BTreeMap<PathBuf, Span>);
 
+/// The path without `.`, and without `..` after a folder. Links are not followed.
+fn without_detours(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(plain.components().next_back(), Some(Component::Normal(_))) => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
 impl Paths {
     fn check(
         &mut self,
@@ -259,7 +274,7 @@ impl Paths {
             return None;
         };
         let path = PathBuf::from(path);
-        if let Some(other) = self.0.insert(path.clone(), span.clone()) {
+        if let Some(other) = self.0.insert(without_detours(&path), span.clone()) {
             reader
                 .error(span, format!("two reports are written to `{}`", path.display()))
                 .label("this one replaces the other")

@@ -6,13 +6,14 @@
 //!
 //! Survivors are the same if both have as many blocks of each size. If the other process ran the same tests in the same
 //! order up to this one, blocks of one size may be a little larger, for example because of a name with a number in it.
-//! If two other processes ran the test, they show which stacks leave blocks of another size each time: such blocks are
-//! the same if their number is.
+//! If two other processes ran the test, they show which stacks leave blocks of another size each time. Such blocks are
+//! the same if their number is, and no size is outside of half the smallest and twice the largest. They keep the sizes
+//! that the screen saw.
 //!
 //! If only some sizes have as many blocks, only these get stacks. The others stay without. Such a test does not show
 //! alone what it left, so it is repeated with the tests around it. What does not show there either is reported.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use memgate_model::{Metric, Per};
 use memgate_wire::{Outcome, SnapshotRecord, StackNode, capability};
@@ -90,18 +91,22 @@ pub fn complete(record: &mut ProcessRecord, runs: &[&ProcessRecord]) {
             let run = before.as_ref()?;
             run.find(window).filter(|w| is_usable(run.record, w, window)).map(|w| by_stack(run.record, w))
         };
-        let is_same = here == there
-            || is_in_order && is_a_little_larger(&here, &there)
-            || earlier().is_some_and(|earlier| differs_as_runs_do(&here, &earlier, &by_stack(from, other)));
+        let is_same = here == there || is_in_order && is_a_little_larger(&here, &there);
+        let random = || Random::of(&here, &earlier()?, &by_stack(from, other));
+        let random = if is_same { None } else { random() };
         let is_known = |size: u64| is_same || here.get(&size) == there.get(&size);
-        let borrow = |survivor: &SnapshotRecord| {
+        let borrow = |survivor: SnapshotRecord| {
             let stack = borrowed.stack(record, survivor.stack)?;
-            Some(SnapshotRecord { stack, ..*survivor })
+            Some(SnapshotRecord { stack, ..survivor })
         };
-        let known = other.survivors.iter().filter(|survivor| is_known(survivor.size));
-        if let Some(mut survivors) = known.map(borrow).collect::<Option<Vec<_>>>() {
+        let is_whole = is_same || random.is_some();
+        let known: Vec<SnapshotRecord> = match random {
+            Some(random) => random.in_sizes_of_the_screen(from, &other.survivors),
+            None => other.survivors.iter().filter(|survivor| is_known(survivor.size)).copied().collect(),
+        };
+        if let Some(mut survivors) = known.into_iter().map(borrow).collect::<Option<Vec<_>>>() {
             let window = &mut record.windows[at];
-            survivors.extend(window.survivors.iter().filter(|_| !is_same).filter(|s| !is_known(s.size)));
+            survivors.extend(window.survivors.iter().filter(|_| !is_whole).filter(|s| !is_known(s.size)));
             window.survivors = survivors;
             if is_same {
                 window.survivor_count = other.survivor_count;
@@ -136,46 +141,89 @@ impl<'a> FirstWindows<'a> {
     }
 }
 
-/// Number of blocks of each size, by the module and address of each step of their stack.
-type ByStack = BTreeMap<Vec<(String, u64)>, BTreeMap<u64, u64>>;
+/// The module and address of each step of a stack.
+type Stack = Vec<(String, u64)>;
+/// Number of blocks of each size, by their stack.
+type ByStack = BTreeMap<Stack, BTreeMap<u64, u64>>;
+
+fn stack_of(record: &ProcessRecord, stack: u32) -> Stack {
+    let steps = ByAddress.frames(record, stack).frames;
+    steps.into_iter().map(|step| (step.module, step.offset)).collect()
+}
 
 fn by_stack(record: &ProcessRecord, window: &Window) -> ByStack {
     let mut all = ByStack::new();
     for survivor in window.survivors.iter().filter(|survivor| survivor.count > 0) {
-        let steps = ByAddress.frames(record, survivor.stack).frames;
-        let stack = steps.into_iter().map(|step| (step.module, step.offset)).collect();
+        let stack = stack_of(record, survivor.stack);
         let count = all.entry(stack).or_default().entry(survivor.size).or_default();
         *count = count.saturating_add(survivor.count);
     }
     all
 }
 
-/// Two runs left as many blocks from each stack, but some of other sizes. Does `here` have as many blocks of their
-/// other sizes, and all the rest?
-fn differs_as_runs_do(here: &BTreeMap<u64, u64>, one: &ByStack, other: &ByStack) -> bool {
-    let count =
-        |sizes: &BTreeMap<u64, u64>| sizes.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
-    let (mut rest, mut differing) = (here.clone(), 0_u64);
-    let (mut least, mut most) = (u64::MAX, 0);
-    for (stack, sizes) in one {
-        let Some(again) = other.get(stack).filter(|again| count(again) == count(sizes)) else { return false };
-        if again == sizes {
-            for (size, count) in sizes {
-                let Some(left) = rest.get(size).and_then(|left| left.checked_sub(*count)) else {
-                    return false;
-                };
-                rest.insert(*size, left);
-            }
-        } else {
-            differing = differing.saturating_add(count(sizes));
-            for size in sizes.keys().chain(again.keys()) {
-                (least, most) = (least.min(*size), most.max(*size));
+/// Blocks that have other sizes in each run.
+struct Random {
+    /// The stacks that leave them.
+    stacks: BTreeSet<Stack>,
+    /// Their sizes in the screen, with the number of blocks of each.
+    sizes: BTreeMap<u64, u64>,
+}
+
+impl Random {
+    /// Two runs left as many blocks from each stack, but some of other sizes. `here`: the screen has as many blocks
+    /// of its own other sizes, and all the rest. `None`: it does not.
+    fn of(here: &BTreeMap<u64, u64>, one: &ByStack, other: &ByStack) -> Option<Self> {
+        let count =
+            |sizes: &BTreeMap<u64, u64>| sizes.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
+        let (mut sizes, mut stacks, mut differing) = (here.clone(), BTreeSet::new(), 0_u64);
+        let (mut least, mut most) = (u64::MAX, 0);
+        for (stack, first) in one {
+            let again = other.get(stack).filter(|again| count(again) == count(first))?;
+            if again == first {
+                for (size, count) in first {
+                    let left = sizes.get(size)?.checked_sub(*count)?;
+                    sizes.insert(*size, left);
+                }
+            } else {
+                stacks.insert(stack.clone());
+                differing = differing.saturating_add(count(first));
+                for size in first.keys().chain(again.keys()) {
+                    (least, most) = (least.min(*size), most.max(*size));
+                }
             }
         }
+        sizes.retain(|_, count| *count > 0);
+        let is_near = |size: &u64| *size >= least / 2 && *size <= most.saturating_mul(2);
+        let is_same = one.len() == other.len() && count(&sizes) == differing && sizes.keys().all(is_near);
+        is_same.then_some(Self { stacks, sizes })
     }
-    rest.retain(|_, count| *count > 0);
-    let is_near = |size: &u64| *size >= least / 2 && *size <= most.saturating_mul(2);
-    one.len() == other.len() && count(&rest) == differing && rest.keys().all(is_near)
+
+    /// The survivors of the other run, in the sizes that the screen saw: only the stacks are borrowed.
+    fn in_sizes_of_the_screen(
+        mut self,
+        from: &ProcessRecord,
+        survivors: &[SnapshotRecord],
+    ) -> Vec<SnapshotRecord> {
+        let mut all = survivors.to_vec();
+        all.sort_by_key(|survivor| survivor.size);
+        let mut result = Vec::new();
+        for mut survivor in all {
+            if !self.stacks.contains(&stack_of(from, survivor.stack)) {
+                result.push(survivor);
+                continue;
+            }
+            while survivor.count > 0 {
+                let Some((size, left)) = self.sizes.pop_first() else { break };
+                let count = survivor.count.min(left);
+                result.push(SnapshotRecord { size, count, ..survivor });
+                survivor.count -= count;
+                if left > count {
+                    self.sizes.insert(size, left - count);
+                }
+            }
+        }
+        result
+    }
 }
 
 /// Are the numbers of blocks equal, with blocks of one size being a little larger?
@@ -402,8 +450,14 @@ mod tests {
                 p.run("A.one", 0, |p| screen.iter().for_each(|(size, n)| p.alloc(BARE, *size, *n)));
             });
             let (one, other) = (run(runs[0]), run(runs[1]));
+            let before = sizes(record.windows_of("A.one").next().unwrap());
             complete(&mut record, &[&one]);
             complete(&mut record, &[&one, &other]);
+            assert_eq!(
+                sizes(record.windows_of("A.one").next().unwrap()),
+                before,
+                "the figures of the screen stay"
+            );
             want(&record).is_empty()
         };
         let (one, other): (&[_], &[_]) = (&[(1, 64, 3), (2, 900, 1)], &[(1, 64, 3), (2, 1200, 1)]);

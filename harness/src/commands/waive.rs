@@ -39,10 +39,8 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     };
     let is_of_kind = known.leak.kind == LeakKind::Os && known.leak.frames.is_empty();
     match request.test.as_deref() {
-        Some(test) if !known.is_in(test) => console.warning(&format!(
-            "the leak was last seen in {}::{}, which `{test}` does not match",
-            known.suite, known.tests[0]
-        )),
+        Some(test) if !known.is_in(test) => console
+            .warning(&format!("the leak was last seen in {}, which `{test}` does not match", known.place())),
         None if is_of_kind => console.line(
             "nobody saw where it was opened or started: this accepts every one of its kind, in all tests; \
              `--test` limits it",
@@ -85,21 +83,26 @@ fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), 
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }
 
-/// A leak of a report, and the tests of a suite that have it: at least one.
+/// A leak of a report, and the tests that have it, each with its suite: at least one.
 struct Known {
-    suite: String,
-    tests: Vec<String>,
+    tests: Vec<(String, String)>,
     leak: Leak,
 }
 
 impl Known {
     fn title(&self) -> String {
-        format!("{}::{}: {}", self.suite, self.tests[0], self.leak.title)
+        format!("{}: {}", self.place(), self.leak.title)
+    }
+
+    /// The first of its tests, as `suite::Test.name`.
+    fn place(&self) -> String {
+        let (suite, test) = &self.tests[0];
+        format!("{suite}::{test}")
     }
 
     fn is_in(&self, pattern: &str) -> bool {
         let pattern = TestGlob::typed(pattern);
-        pattern.is_ok_and(|pattern| self.tests.iter().any(|test| pattern.matches(&self.suite, test)))
+        pattern.is_ok_and(|pattern| self.tests.iter().any(|(suite, test)| pattern.matches(suite, test)))
     }
 }
 
@@ -109,20 +112,17 @@ fn known(sessions: &Path, leak: &str) -> Option<Known> {
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.ends_with(LATEST)).collect();
     // The name of a session begins with its time.
     folders.sort_unstable_by(|a, b| b.cmp(a));
+    let leak_of = |test: &TestReport| -> Option<Leak> {
+        test.leaks.iter().chain(&test.one_time).find(|known| known.id == leak).cloned()
+    };
     folders.iter().take(MOST_SESSIONS).find_map(|session| {
         let (report, _) = report::read(session).ok()?;
-        report.suites.into_iter().find_map(|suite| {
-            let leaks = |test: &TestReport| -> Option<Leak> {
-                test.leaks.iter().chain(&test.one_time).find(|known| known.id == leak).cloned()
-            };
-            let found = suite.tests.iter().find_map(leaks)?;
-            let with_it = suite.tests.iter().filter(|test| leaks(test).is_some());
-            Some(Known {
-                tests: with_it.map(|test| test.id.clone()).collect(),
-                suite: suite.name,
-                leak: found,
-            })
-        })
+        let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+        let found: Vec<_> = tests
+            .filter_map(|(suite, test)| Some((suite.name.clone(), test.id.clone(), leak_of(test)?)))
+            .collect();
+        let leak = found.first()?.2.clone();
+        Some(Known { tests: found.into_iter().map(|(suite, test, _)| (suite, test)).collect(), leak })
     })
 }
 
@@ -174,11 +174,10 @@ mod tests {
         session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);
         session("20261103-100000-1", &[("A.d", "n1-d")]);
         let found = known(folder.path(), "n1-a").unwrap();
-        assert_eq!(
-            (found.title().as_str(), &found.tests[..]),
-            ("engine::A.b: 1 × 7 B", &["A.b", "A.c"].map(str::to_owned)[..])
-        );
-        for (pattern, is) in [("A.b", true), ("engine::A.*", true), ("A.d", false), ("other::A.b", false)] {
+        assert_eq!(found.title(), "engine::A.b: 1 × 7 B");
+        for (pattern, is) in
+            [("A.b", true), ("A.c", true), ("engine::A.*", true), ("A.d", false), ("other::A.b", false)]
+        {
             assert_eq!(found.is_in(pattern), is, "{pattern}");
         }
         assert!(known(folder.path(), "n1-none").is_none());

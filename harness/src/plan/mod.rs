@@ -190,7 +190,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
     let suites = suites::suites(settings, request, world)?;
     let narrowed = selection::is_partial(settings, request) || !world.narrowing.is_empty();
     let shard = shard::shard(settings, request, world, narrowed)?;
-    let may_be_empty = shard::is_divided_by_gtest(settings, world);
+    let may_be_empty = shard::are_sharded(&suites, world);
     let mut policy = policy(settings, request.ignore_test_failures, world.today);
     policy.warm_up = request.warm_up.unwrap_or(policy.warm_up);
     policy.iterations = request.iterations.unwrap_or(policy.iterations);
@@ -314,6 +314,13 @@ mod tests {
             Some(&["./plain", "--count={n}"].map(str::to_owned)[..])
         );
         assert_eq!(plan.suites[0].runner, Runner::Command);
+        let of_its_own = RunArgs {
+            program: ["sh", "-c", "for n in A.b; do ./t --gtest_filter=${n}; done"].map(Into::into).to_vec(),
+            ..request()
+        };
+        let plan = super::plan(&bare, &of_its_own, &world()).unwrap();
+        assert_eq!(plan.suites[0].repeating, None, "a variable of the shell");
+        assert_eq!(plan.suites[0].command, of_its_own.program);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The shard of a run that this machine executes, and what must be equal in all shards.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use memgate_config::{Config, Suite};
@@ -7,7 +8,7 @@ use memgate_history::sha256_hex;
 use memgate_model::ShardNumber;
 
 use super::selection::is_sharded;
-use super::{Settings, World};
+use super::{PlannedSuite, Settings, World};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 use crate::origin;
@@ -37,7 +38,9 @@ pub(super) fn shard(
     narrowed: bool,
 ) -> Result<Option<PlannedShard>, ExpectedError> {
     let Some(number) = request.partition else { return Ok(None) };
-    if is_divided_by_gtest(settings, world) {
+    let shards = |suite: &Suite| suite.env.iter().any(|(name, value)| is_sharded(name, value));
+    let of_world = world.narrowing.iter().any(|(name, value)| is_sharded(name, value));
+    if of_world || settings.config.suites.iter().any(shards) {
         return Err(ExpectedError::usage(
             "GTEST_TOTAL_SHARDS divides the tests already",
             "take it away, or --partition: nobody could say that all shards together ran everything",
@@ -54,11 +57,13 @@ pub(super) fn shard(
     }))
 }
 
-/// Whether GTEST_TOTAL_SHARDS divides the tests of a suite.
-pub(super) fn is_divided_by_gtest(settings: &Settings, world: &World) -> bool {
-    let shards = |suite: &Suite| suite.env.iter().any(|(name, value)| is_sharded(name, value));
+/// Whether GTEST_TOTAL_SHARDS divides the tests of one of these suites.
+pub(super) fn are_sharded(suites: &[PlannedSuite], world: &World) -> bool {
+    let shards = |(name, value): &(OsString, OsString)| {
+        name.to_str().zip(value.to_str()).is_some_and(|(name, value)| is_sharded(name, value))
+    };
     world.narrowing.iter().any(|(name, value)| is_sharded(name, value))
-        || settings.config.suites.iter().any(shards)
+        || suites.iter().any(|suite| suite.environment.iter().any(shards))
 }
 
 /// The settings that affect what is run and how it is judged, independent of their file's path on this machine.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use memgate_config::{Config, Instrumented, REPETITIONS, Runner, Suite};
 
@@ -72,10 +72,22 @@ fn is_chosen(request: &RunArgs, suite: &str) -> bool {
     request.suites.is_empty() || request.suites.iter().any(|name| name == suite)
 }
 
+/// Shells and other programs for which `{n}` has a meaning of its own.
+const OWN_BRACES: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "xargs", "find", "parallel"];
+
+/// The command, if one of its arguments contains the number of repetitions.
+fn repeating(command: &[OsString]) -> Option<Vec<String>> {
+    let (program, arguments) = command.split_first()?;
+    let name = Path::new(program).file_name()?.to_string_lossy();
+    let repeats = |argument: &OsString| argument.to_string_lossy().contains(REPETITIONS);
+    if OWN_BRACES.contains(&&*name) || !arguments.iter().any(repeats) {
+        return None;
+    }
+    command.iter().map(|argument| argument.to_str().map(str::to_owned)).collect()
+}
+
 fn wrapped(config: &Config, request: &RunArgs, world: &World) -> PlannedSuite {
-    let texts = request.program.iter().map(|argument| argument.to_str().map(str::to_owned));
-    let texts: Option<Vec<String>> = texts.collect();
-    let repeating = texts.filter(|texts| texts.iter().any(|argument| argument.contains(REPETITIONS)));
+    let repeating = repeating(&request.program);
     let command = match &repeating {
         Some(arguments) => with_count(arguments, 1).into_iter().map(OsString::from).collect(),
         None => request.program.clone(),

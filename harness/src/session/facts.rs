@@ -287,7 +287,8 @@ impl Kind {
                 let told = record.hello.as_ref().is_some_and(|hello| !hello.capabilities.is_empty());
                 if told { Self::Junit } else { Self::JunitObserved }
             }
-            _ if tests => Self::Tests,
+            // A filter may leave GoogleTest without a test.
+            _ if tests || record.iterations > 0 => Self::Tests,
             _ => Self::Program,
         }
     }

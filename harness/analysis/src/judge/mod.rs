@@ -63,7 +63,10 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         let (what, hint) = if suites.is_empty() {
             ("no tests were seen", "is the program one that memgate can look into? `memgate doctor` says")
         } else {
-            ("no test ran: nothing was measured", "look at the filter of the command, and at GTEST_FILTER")
+            (
+                "no test ran: nothing was measured",
+                "look at the filter of the command, at GTEST_FILTER, and at tests named DISABLED_",
+            )
         };
         errors.push(suite::problem("run", what, hint));
     }

@@ -1398,6 +1398,13 @@ fn a_program_whose_allocations_do_not_follow_the_repetitions_is_not_judged() {
     );
     assert_eq!(judged(&six, &|n| 100 - n).0, Verdict::Warn);
     assert_eq!(judged(&six, &|n| n * 7 % 40).0, Verdict::Warn);
+    let longer_text = |n| if n < 12 { 103 } else { 105 };
+    assert_eq!(judged(&six, &longer_text).0, Verdict::Warn, "the argument itself takes another block");
+    assert_eq!(
+        judged(&six, &|n| 1000 + n / 8).0,
+        Verdict::Pass,
+        "a pool takes a chunk for eight repetitions"
+    );
     assert_eq!(judged(&three, &|n| 1000 + n).0, Verdict::Pass);
     assert_eq!(
         judged(&three, &|n| 1000 + n / 4).0,

@@ -26,14 +26,17 @@ pub const LEASE_US: i64 = 10 * 60 * 1_000_000;
 const SIGHTED: &str =
     "SELECT MAX(bytes), MAX(objects) FROM sighting WHERE project_id = $1 AND leak_id = $2 AND run_id = $3";
 /// Is the run the first of its environment on its branch, and does another environment of the branch, or another line
-/// in this environment, have the leak already?
+/// in this environment, have the leak already? It does not count there if it is waived, because then it was not
+/// reported, and not on another line if a line has fixed it.
 const KNOWN_ELSEWHERE: &str = "SELECT COUNT(*) FROM run r WHERE r.project_id = $1 AND r.run_id = $3 \
      AND NOT EXISTS (SELECT 1 FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
      AND q.environment_id = r.environment_id AND q.run_id < r.run_id) \
      AND EXISTS (SELECT 1 FROM event v JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id \
-     AND l.environment_id = v.environment_id AND l.leak_id = v.leak_id AND l.state IN (1, 2, 4) \
+     AND l.environment_id = v.environment_id AND l.leak_id = v.leak_id AND l.state IN (1, 2, 4) AND l.waived = 0 \
      WHERE v.project_id = r.project_id AND v.leak_id = $2 \
-     AND (v.branch_id = r.branch_id) <> (v.environment_id = r.environment_id) AND v.run_id < r.run_id)";
+     AND (v.branch_id = r.branch_id) <> (v.environment_id = r.environment_id) AND v.run_id < r.run_id \
+     AND (v.branch_id = r.branch_id OR NOT EXISTS (SELECT 1 FROM leak_line f WHERE f.project_id = r.project_id \
+     AND f.leak_id = $2 AND f.environment_id = r.environment_id AND f.state = 3)))";
 
 /// Changes of a run that were not reported yet.
 #[derive(Debug, Clone, PartialEq)]

@@ -62,7 +62,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
         Mode::JvmProcess => (Vec::new(), format!("{typed}: a Java program, the virtual machine is the test")),
         Mode::Process if suite.targets.is_empty() => {
             let judged = match suite.repeating {
-                Some(_) => "",
+                Some(_) => "; {n} is the number of repetitions",
                 None => {
                     "; its growth is judged if {n} stands for the argument that repeats its work: --count={n}"
                 }

@@ -121,6 +121,10 @@ impl Orders for Repeating {
             is_past(self.until) || is_past(self.share) && self.confirmation.may_give_way(record, next);
         let next = if open && is_over { self.confirmation.out_of_time(next) } else { next };
         let over = open && is_over && next == Next::Stop;
+        if open && is_over && next != Next::Stop {
+            // Its last executions may break off.
+            self.last.leaks.store(true, Ordering::Release);
+        }
         self.last.out_of_time.store(over, Ordering::Release);
         match next {
             Next::Explain if !over => Reply::explain(classes_to_explain(record, &boundary.suite)),

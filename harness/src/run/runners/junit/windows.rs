@@ -77,7 +77,7 @@ fn differs(window: &ClassWindow, accepted: &[WindowBaseline]) -> Option<String> 
     let Some(before) = accepted.iter().find(|before| before.classes == window.classes) else {
         return Some("did not run like this before".to_owned());
     };
-    let Some(accepted) = &before.left else { return Some("had leaks before".to_owned()) };
+    let Some(accepted) = &before.left else { return Some("had no clean run before".to_owned()) };
     let beyond = window.beyond(&left(accepted));
     let (name, now) = beyond.first()?;
     let more = beyond.len().saturating_sub(1);

@@ -160,8 +160,8 @@ fn grow(runs: &[(u64, Finished)]) -> bool {
     alive(first) < alive(last)
 }
 
-/// Whether the first runs ended with the same blocks, bytes, descriptors and threads. If one of them made fewer
-/// allocations than a shorter one, it is not yet known whether the program repeats its work.
+/// Whether the first runs ended with the same blocks, bytes, descriptors and threads. If each run made more allocations
+/// than a shorter one, the program repeats its work. If all made as many, it does not. Otherwise longer runs show it.
 fn are_alike(runs: &[(u64, Finished)]) -> bool {
     let left = |record: &ProcessRecord| {
         let end = record.end.as_ref()?;
@@ -170,8 +170,9 @@ fn are_alike(runs: &[(u64, Finished)]) -> bool {
     };
     let ends = runs.iter().filter_map(|(_, process)| process.record.end.as_ref());
     let made: Vec<u64> = ends.map(|end| end.counters.allocations).collect();
-    let falls = made.windows(2).any(|pair| pair[1] < pair[0]);
+    let is_clear =
+        made.windows(2).all(|pair| pair[1] > pair[0]) || made.windows(2).all(|pair| pair[1] == pair[0]);
     let mut ends = runs.iter().map(|(_, process)| left(&process.record));
     let first = ends.next().flatten();
-    runs.len() >= ALIKE && !falls && first.is_some() && ends.all(|end| end == first)
+    runs.len() >= ALIKE && is_clear && first.is_some() && ends.all(|end| end == first)
 }
