@@ -77,13 +77,15 @@ fn without_adb_the_agent_writes_files_that_are_judged_afterwards() {
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     let run = project.memgate(&[&["gate".into(), "--format=json".into()], files.as_slice()].concat());
-    // The listener reports the end of the run. Growth that was not confirmed is no failure.
+    // The listener reports the end of the run. Growth that was not confirmed is no failure, and any of the tests may
+    // have caused it.
     run.ends_with(0);
     let suite = run.suite();
     assert_eq!(suite.verdict, Verdict::Warn, "{run}");
     let verdicts: Vec<(&str, Verdict)> =
         suite.tests.iter().map(|test| (test.id.strip_prefix(class).unwrap(), test.verdict)).collect();
-    let want = [(".keepsRecentTiles", Verdict::Pass), (".keepsAllTiles", Verdict::Pass), ("", Verdict::Warn)];
+    let open = Verdict::NotJudged;
+    let want = [(".keepsRecentTiles", open), (".keepsAllTiles", open), ("", Verdict::Warn)];
     assert_eq!(verdicts, want, "{run}");
     assert!(run.test(class).reason.contains("in each of the last rounds"), "{run}");
 }
