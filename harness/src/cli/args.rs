@@ -168,7 +168,6 @@ Examples:
   memgate run -- make check
   memgate run --target '*/build/*_test' -- ./run_all.sh
   memgate run -- build/replay recording.bin       a plain program: the process is the test
-  memgate run -- build/replay '--count={n}'       its growth over more and more repetitions
   memgate run --suite engine --filter 'MapCache.*'
   memgate run --repeat-screen 3 -- build/tests    each test three times: leaks that begin later
   memgate run --hunt 10m                          each night: also finds occasional leaks
