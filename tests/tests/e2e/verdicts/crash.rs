@@ -221,6 +221,9 @@ fn a_run_without_a_test_is_an_error_and_one_program_of_several_may_have_none() {
     let run = project.memgate(&["run", "--", &clean, "--gtest_filter=Nothing.*"]);
     run.ends_with(2).says("no test ran: nothing was measured");
     assert!(run.problems().contains("no test to run"), "{}", run.problems());
+    let [stream] = &project.streams()[..] else { panic!("{run}") };
+    let gate = project.memgate(&["gate", stream.to_str().unwrap()]);
+    assert!(gate.ends_with(2).stdout.contains("no test ran: nothing was measured"), "{gate}");
     let shards = format!(
         "{clean} --gtest_filter=Clean.Churn; GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=1 {clean} --gtest_filter=Clean.Churn --own"
     );
