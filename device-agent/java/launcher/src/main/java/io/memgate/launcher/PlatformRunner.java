@@ -49,6 +49,16 @@ final class PlatformRunner implements TestRunner {
      */
     private static final String OFF = "junit.platform.execution.listeners.deactivate";
 
+    /**
+     * Parameters that let an engine run tests in parallel. Here one thread runs them all: threads of a pool end with
+     * each execution, and with them what a test left in a {@code ThreadLocal}.
+     */
+    private static final String[] PARALLEL = {
+        "junit.jupiter.execution.parallel.enabled",
+        "junit.vintage.execution.parallel.enabled",
+        "cucumber.execution.parallel.enabled",
+    };
+
     /** A thread of a pool that was shut down may never end, so the wait for it is limited. */
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
@@ -147,8 +157,9 @@ final class PlatformRunner implements TestRunner {
     }
 
     /**
-     * Tests that run in parallel use a pool of the execution, whose threads end some time after it: their objects
-     * would be counted at random. Pools that were shut down are waited for; other pools belong to the test.
+     * Engines that run tests in parallel (Spock) use a pool of the execution, whose threads end some time after it:
+     * their objects would be counted at random. Pools that were shut down are waited for; other pools belong to the
+     * test.
      */
     private void workersEnd() {
         int count = Thread.enumerate(threads);
@@ -196,6 +207,9 @@ final class PlatformRunner implements TestRunner {
             if (name.startsWith(PARAMETER)) {
                 request.configurationParameter(name.substring(PARAMETER.length()), System.getProperty(name));
             }
+        }
+        for (String parallel : PARALLEL) {
+            request.configurationParameter(parallel, "false");
         }
         return engines.isEmpty() ? request.build() : request.filters(EngineFilter.includeEngines(engines.toArray(new String[0]))).build();
     }
