@@ -280,9 +280,13 @@ fn waivers(report: &RunReport, style: &BlockStyle) -> String {
 
 fn waiver_line(waiver: &WaiverReport, report: &RunReport, column: usize, style: &BlockStyle) -> String {
     let until = visible(&waiver.until);
+    let end = if until == "never" { "no end date".to_owned() } else { format!("until {until}") };
     let (verdict, label, state) = match waiver.state {
-        WaiverState::InForce if until == "never" => (Verdict::Pass, "waived", "no end date".to_owned()),
-        WaiverState::InForce => (Verdict::Pass, "waived", format!("until {until}")),
+        // Only part of the tests were judged, so another one may have its leak.
+        WaiverState::InForce if waiver.used == 0 => {
+            (Verdict::Pass, "waiver", format!("no leak of this run matches it, {end}"))
+        }
+        WaiverState::InForce => (Verdict::Pass, "waived", end),
         WaiverState::Expired => (Verdict::Warn, "expired", format!("ended {until}, covers nothing any more")),
         WaiverState::Unused => (Verdict::Warn, "unused", visible(&unused(waiver, report)).into_owned()),
     };
@@ -572,6 +576,10 @@ mod tests {
             text.contains("n1-00000000000000ff in Parser.Shrt  matches nothing, remove it: known"),
             "{text}"
         );
+        report.waivers[1].state = WaiverState::InForce;
+        let text = human(&report, &HumanOptions::default());
+        assert!(text.contains("no leak of this run matches it, no end date: known"), "{text}");
+        assert!(!text.contains("waived"), "{text}");
     }
 
     #[test]
