@@ -183,6 +183,25 @@ fn a_stripped_static_binary_is_never_passed_silently() {
     assert!(run.stdout.contains("[  PASSED  ] 2 tests."), "it ran all the same:\n{run}");
 }
 
+/// Regression: only what was alive at the end of the process counted. A static map that only its destructor frees passed.
+#[test]
+fn a_stripped_suite_is_measured_test_by_test() {
+    let source = "#include <gtest/gtest.h>\n#include <map>\n#include <string>\n\
+                  static std::map<int, std::string> all;\n\
+                  TEST(Stripped, Grows) { all[int(all.size())] = std::string(1000, 'x'); }\n\
+                  TEST(Stripped, KeepsOnce) { static std::string once(5000, 'y'); once[0] = 'z'; }\n\
+                  TEST(Stripped, Clean) { RecordProperty(\"key\", \"value\"); EXPECT_DEATH(abort(), \"\"); }\n";
+    let flags = ["-std=c++17", "-O1", "-s", "-lgtest", "-lgtest_main", "-lpthread"];
+    let program = samples::own("stripped", "cc", source, "c++", &flags);
+    let run = Project::new("stripped").run(&program);
+    run.ends_with(1);
+    assert_eq!(run.suite().boundary, BoundaryQuality::Observed);
+    assert_eq!(run.test("Stripped.Grows").verdict, Verdict::Fail, "{run}");
+    for clean in ["Stripped.KeepsOnce", "Stripped.Clean"] {
+        assert_eq!(run.test(clean).verdict, Verdict::Pass, "{run}");
+    }
+}
+
 #[test]
 fn a_program_with_an_allocator_of_its_own_is_never_passed_silently() {
     // Blocks of one big array: `new` never calls malloc.

@@ -105,7 +105,6 @@ async fn one(
         suite: &suite.facts.name,
         test,
         executable: &process.hello().executable,
-        end_of_main: false,
         timeout: suite.timeout,
         launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
     };

@@ -48,7 +48,6 @@ impl Framework for Process {
                 suite: &name,
                 test: &name,
                 executable: &executable,
-                end_of_main: true,
                 timeout: suite.timeout,
                 launch: &|n| silent(launch(&repeating(planned, n), None)),
             };
@@ -77,8 +76,6 @@ pub(super) struct Work<'a> {
     pub(super) suite: &'a str,
     pub(super) test: &'a str,
     pub(super) executable: &'a str,
-    /// Whether the program's state at the end of `main` counts; with GoogleTest, its own state would count too.
-    pub(super) end_of_main: bool,
     /// Time limit of one repetition.
     pub(super) timeout: Duration,
     pub(super) launch: &'a (dyn Fn(u32) -> Launch + Sync),
@@ -149,7 +146,7 @@ fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
     let (suite, test) = (work.suite.to_owned(), work.test.to_owned());
     let label = Label::Length { suite, test, n: u64::from(n) };
     let mut options = options_of(context, work.executable, &label);
-    options.end_of_main = work.end_of_main;
+    options.end_of_main = true;
     Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(work.timeout.saturating_mul(n)))
 }
 

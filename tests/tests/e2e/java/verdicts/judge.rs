@@ -74,15 +74,23 @@ fn what_tests_in_parallel_leave_is_found_as_if_they_ran_one_after_the_other() {
                 @Test void collects() { Assertions.assertEquals(1, new ArrayList<>(List.of(1)).size()); }
             }",
         );
-        let sources =
-            [("ArraysTest", &*arrays), ("HeldTest", &*held), ("OwnThreadTest", &*own_thread), ("CleanTest", &*clean)];
+        let sources = [
+            ("ArraysTest", &*arrays),
+            ("HeldTest", &*held),
+            ("OwnThreadTest", &*own_thread),
+            ("CleanTest", &*clean),
+        ];
         let project = junit::project("judge-parallel", &jdk, &sources);
         project.write("classes/junit-platform.properties", PARALLEL);
         let settings = "version: 1\nthresholds: { java.live_bytes: 64 KiB, java.live_objects: 1000 }\n";
         project.write("memgate.yaml", settings);
         let run = junit::run(&project, &jdk, &[]);
         run.ends_with(1);
-        let leaking = [("ArraysTest", "byte[]"), ("HeldTest", "com.example.HeldTest$Picture"), ("OwnThreadTest", "byte[]")];
+        let leaking = [
+            ("ArraysTest", "byte[]"),
+            ("HeldTest", "com.example.HeldTest$Picture"),
+            ("OwnThreadTest", "byte[]"),
+        ];
         for (test, title) in leaking {
             let leaks = run.test(&format!("com.example.{test}.leaks"));
             assert_eq!(leaks.verdict, Verdict::Fail, "{}\n{run}", leaks.reason);
