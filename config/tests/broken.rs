@@ -79,6 +79,7 @@ const BROKEN: &[(&str, &str)] = &[
         "version: 1\nsuites:\n  a: { run: [x], runner: junit, mapping: [a.txt, \"\", [b.txt]] }\n  b: { run: [x], runner: junit, mapping: { file: a.txt } }\n  c: { run: [x], runner: gtest, mapping: [a.txt] }\n",
     ),
     ("repetitions_of_gtest", "version: 1\nsuites:\n  a: { run: [x, \"--n={n}\"], runner: gtest }\n"),
+    ("mistyped_repetitions", "version: 1\nsuites:\n  a: { run: [x, \"--n={N}\"] }\n"),
     ("bracket_in_a_flow_argument", "version: 1\nsuites:\n  a: { run: [x, --n={n}], runner: command }\n"),
     ("variable_in_a_flow_table", "version: 1\nreports: { json: { path: ${OUT} } }\n"),
     ("unclosed_bracket", "version: 1\nsuites:\n  engine: { run: [build/engine_tests }\nproject: tiles\n"),

@@ -15,6 +15,18 @@ use crate::value::text::{Argument, Words};
 /// Placeholder in an argument: the number of times that the program repeats its work.
 pub const REPETITIONS: &str = "{n}";
 
+/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` is a variable.
+#[must_use]
+pub fn mistyped_repetitions(argument: &str) -> Option<String> {
+    let pieces: Vec<&str> = argument.split('{').collect();
+    pieces.windows(2).find_map(|pair| {
+        let [before, after] = pair else { return None };
+        let (inside, _) = after.split_once('}')?;
+        let is_mistyped = inside != "n" && inside.trim().eq_ignore_ascii_case("n") && !before.ends_with('$');
+        is_mistyped.then(|| format!("{{{inside}}}"))
+    })
+}
+
 table! {
     /// One suite: a command, and how memgate finds its tests.
     SuiteFile {
@@ -293,6 +305,14 @@ fn check_heap(
 /// The runner of a suite on this machine.
 fn check_runner(runner: Option<At<RunnerFile>>, run: &[At<Argument>], reader: &mut Reader<'_>) -> Runner {
     let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));
+    let is_command = runner.as_ref().is_none_or(|runner| runner.value == RunnerFile::Command);
+    for argument in run.iter().filter(|_| is_command) {
+        if let Some(mistyped) = mistyped_repetitions(&argument.value.0) {
+            reader
+                .error(&argument.span, format!("`{mistyped}` is not the number of repetitions"))
+                .hint(Some("write `{n}`"));
+        }
+    }
     match (runner, repeating) {
         (None, None) => Runner::Auto,
         (None, Some(_)) => Runner::Command,

@@ -324,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn a_mistyped_number_of_repetitions_is_an_error() {
+        for mistyped in ["--count={N}", "{ n }"] {
+            let wrapped = RunArgs { program: vec!["./plain".into(), mistyped.into()], ..request() };
+            let error = plan(&Settings::default(), &wrapped, &world()).unwrap_err();
+            assert!(error.to_string().ends_with("is not the number of repetitions"), "{error}");
+        }
+        for fine in ["${N}", "{name}", "{}", "N}"] {
+            let wrapped = RunArgs { program: vec!["./plain".into(), fine.into()], ..request() };
+            assert!(plan(&Settings::default(), &wrapped, &world()).is_ok(), "{fine}");
+        }
+    }
+
+    #[test]
     fn a_run_of_a_part_is_known_as_one() {
         let part = |change: fn(&mut RunArgs)| {
             let mut request = request();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use memgate_config::{Config, Instrumented, REPETITIONS, Runner, Suite};
+use memgate_config::{Config, Instrumented, REPETITIONS, Runner, Suite, mistyped_repetitions};
 
 use super::{PlannedInstrumentation, PlannedSuite, Settings, World};
 use crate::cli::RunArgs;
@@ -19,6 +19,7 @@ pub(super) fn suites(
 ) -> Result<Vec<PlannedSuite>, ExpectedError> {
     let config = &settings.config;
     if !request.program.is_empty() {
+        check_braces(&request.program)?;
         return Ok(vec![wrapped(config, request, world)]);
     }
     let file = settings.file.clone().ok_or_else(|| ExpectedError::NothingToRun("memgate.yaml".into()))?;
@@ -75,12 +76,31 @@ fn is_chosen(request: &RunArgs, suite: &str) -> bool {
 /// Shells and other programs for which `{n}` has a meaning of its own.
 const OWN_BRACES: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "xargs", "find", "parallel"];
 
+/// The arguments in which `{n}` may stand for the number of repetitions.
+fn arguments(command: &[OsString]) -> &[OsString] {
+    let Some((program, arguments)) = command.split_first() else { return &[] };
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    if OWN_BRACES.contains(&&*name) { &[] } else { arguments }
+}
+
+/// A mistyped `{n}` would leave the program's work unrepeated, and what only its end frees would pass.
+fn check_braces(command: &[OsString]) -> Result<(), ExpectedError> {
+    for argument in arguments(command) {
+        let argument = argument.to_string_lossy();
+        if let Some(mistyped) = mistyped_repetitions(&argument) {
+            return Err(ExpectedError::Usage {
+                what: format!("`{mistyped}` in `{argument}` is not the number of repetitions"),
+                hint: "write `{n}`; if the program itself needs it, start the program by a script".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The command, if one of its arguments contains the number of repetitions.
 fn repeating(command: &[OsString]) -> Option<Vec<String>> {
-    let (program, arguments) = command.split_first()?;
-    let name = Path::new(program).file_name()?.to_string_lossy();
     let repeats = |argument: &OsString| argument.to_string_lossy().contains(REPETITIONS);
-    if OWN_BRACES.contains(&&*name) || !arguments.iter().any(repeats) {
+    if !arguments(command).iter().any(repeats) {
         return None;
     }
     command.iter().map(|argument| argument.to_str().map(str::to_owned)).collect()
