@@ -64,20 +64,10 @@ suites:
 
 # How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.
 thresholds:
-  native.live_bytes: 0
-  native.mapped_bytes: 0
-  os.fds: 0
-  os.threads: 0
-  # os.rss: {{ per: suite, warn: +10%, against: baseline }}   # accepted by `memgate baseline accept`
-  # tests:
-  #   - match: \"suite::MapCache.*\"
-  #     native.live_bytes: 64 KiB
-
+{thresholds}
 # Known leaks; `memgate waive` writes to {waivers} instead.
 # waivers:
-#   - frame: \"libfontconfig.so*!FcInit*\"
-#     reason: initialises once per process
-#     until: never
+{waiver}#     until: never
 
 # Reports besides the page in .memgate/latest: `memgate docs reports`.
 # reports:
@@ -92,9 +82,51 @@ thresholds:
 #   token: \"${{MEMGATE_TOKEN}}\"
 ",
         project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },
+        thresholds = thresholds(kind),
         waivers = crate::DEFAULT_WAIVERS_FILE,
+        waiver = waiver(kind),
         junit = junit_path(kind),
     )
+}
+
+const fn is_java(kind: ProjectKind) -> bool {
+    matches!(kind, ProjectKind::Maven | ProjectKind::Gradle)
+}
+
+fn thresholds(kind: ProjectKind) -> &'static str {
+    if is_java(kind) {
+        return "  java.live_objects: 0
+  java.live_bytes: 0
+  java.direct_bytes: 0
+  java.threads: 0
+  os.fds: 0
+  # os.rss: { per: suite, warn: +10%, against: baseline }   # accepted by `memgate baseline accept`
+  # tests:
+  #   - match: \"suite::com.example.TileCacheTest.*\"
+  #     java.live_objects: 20
+  #     java.live_bytes: 64 KiB
+";
+    }
+    "  native.live_bytes: 0
+  native.mapped_bytes: 0
+  os.fds: 0
+  os.threads: 0
+  # os.rss: { per: suite, warn: +10%, against: baseline }   # accepted by `memgate baseline accept`
+  # tests:
+  #   - match: \"suite::MapCache.*\"
+  #     native.live_bytes: 64 KiB
+"
+}
+
+fn waiver(kind: ProjectKind) -> &'static str {
+    if is_java(kind) {
+        return "#   - holder: com.example.Registry.cache
+#     reason: bounded, 400 entries
+";
+    }
+    "#   - frame: \"libfontconfig.so*!FcInit*\"
+#     reason: initialises once per process
+"
 }
 
 fn found_suites(suites: &[SuiteFact]) -> String {

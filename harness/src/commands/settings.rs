@@ -57,7 +57,15 @@ pub(super) fn waivers_file(named: Option<&Path>) -> Result<PathBuf, ExpectedErro
             let root = file.parent().unwrap_or(Path::new("")).to_owned();
             root.join(Config::waivers_file_of(&source, &variable).path)
         }
-        None => Config::default().waivers_file.path,
+        None => match unread() {
+            Some(above) => {
+                return Err(ExpectedError::usage(
+                    format!("cannot waive here: the configuration is {}", above.display()),
+                    "run memgate in its folder, or name it by --config",
+                ));
+            }
+            None => Config::default().waivers_file.path,
+        },
     })
 }
 
@@ -101,9 +109,12 @@ pub(super) fn not_read(settings: &Settings) -> Option<String> {
     if settings.file.is_some() {
         return None;
     }
-    let (here, project) = (std::env::current_dir().ok()?, origin::project_root()?);
-    let above = above(&here, &project)?.display().to_string();
+    let above = unread()?.display().to_string();
     Some(format!("{above} is not read: run memgate in its folder, or name it by --config"))
+}
+
+fn unread() -> Option<PathBuf> {
+    above(&std::env::current_dir().ok()?, &origin::project_root()?)
 }
 
 fn above(here: &Path, project: &Path) -> Option<PathBuf> {

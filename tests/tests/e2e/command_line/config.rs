@@ -68,6 +68,22 @@ fn a_configuration_that_is_not_there_is_an_error() {
     project.memgate(&["run", "--", "true"]).ends_with(2).says("memgate.yml is not read").says("rename it");
 }
 
+/// Regression: a waivers file came into the wrong folder, and the next run did not read it.
+#[test]
+fn a_waiver_is_not_written_below_the_folder_of_the_configuration() {
+    let project = Project::new("waive-below");
+    project.write(".git/HEAD", "ref: refs/heads/main\n");
+    project.write("memgate.yaml", "version: 1\n");
+    let build = project.write("build/memgate.log", "").parent().unwrap().to_owned();
+    let mut waive = project.command(&["waive", "n1-5f1c09a2b47d1e03", "--reason", "x", "--until", "never"]);
+    project
+        .finish(waive.current_dir(&build))
+        .ends_with(2)
+        .says("memgate.yaml")
+        .says("run memgate in its folder");
+    assert!(!build.join("memgate-waivers.yaml").exists());
+}
+
 #[test]
 fn init_writes_a_file_for_a_cmake_project_that_is_read_without_a_word() {
     let project = Project::new("init");
