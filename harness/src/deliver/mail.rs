@@ -80,7 +80,13 @@ pub(crate) fn letters(
 ) -> Result<Vec<Message>, String> {
     let owned = match &settings.owners {
         Some(_) => by_owner(report, settings, &context.changes, warnings),
-        None => BTreeMap::new(),
+        None => {
+            if !settings.addresses.is_empty() {
+                let what = "`reports.mail.addresses` has no effect without `owners: .github/CODEOWNERS`";
+                warnings.push(format!("no mail for owners: {what}"));
+            }
+            BTreeMap::new()
+        }
     };
     let mut letters = Vec::new();
     if !settings.to.is_empty() {
@@ -244,5 +250,10 @@ mod tests {
         let subject = format!("{:?}", letters[1].headers().get_raw("Subject"));
         assert!(subject.contains("3 leaks fixed in your code"), "{subject}");
         assert!(matches!(&*warnings, [one] if one.starts_with("no mail for maps: ")), "{warnings:?}");
+        let without_owners = Mail { owners: None, ..settings };
+        warnings.clear();
+        let letters = super::letters(&report, &without_owners, &context, &mut warnings).unwrap();
+        assert_eq!(letters.len(), 1);
+        assert!(matches!(&*warnings, [one] if one.contains("no effect without `owners")), "{warnings:?}");
     }
 }
