@@ -303,28 +303,16 @@ impl<'a> Follow<'a> {
                 held.for_each(|held| tell(*held, via));
                 true
             }
-            Shape::Linked(slot) => {
-                let mut at = 0;
-                self.chain(self.slot(object, slot), NONE, |node, links| {
-                    // A node of a queue refers to itself after its item was taken.
-                    let item = links.value.and_then(|slot| self.slot(node, slot));
-                    if let Some(item) = item.filter(|item| *item != node) {
-                        tell(item, Via::Item(at));
-                    }
-                    at += 1;
-                })
-            }
+            Shape::Linked(slot) => self.items(self.slot(object, slot), NONE, &mut tell, |node, links| {
+                // A node of a queue refers to itself after its item was taken.
+                self.slot(node, links.value?).filter(|item| *item != node)
+            }),
             Shape::Ring(slot) => {
                 let head = self.slot(object, slot);
                 let links = head.map(|head| self.links(head)).unwrap_or_default();
                 let first = head.and_then(|head| self.slot(head, links.next?));
-                let mut at = 0;
-                self.chain(first, head.unwrap_or(NONE), |node, links| {
-                    if let Some(item) = links.value.and_then(|slot| self.slot(node, slot)) {
-                        tell(item, Via::Item(at));
-                    }
-                    at += 1;
-                })
+                let end = head.unwrap_or(NONE);
+                self.items(first, end, &mut tell, |node, links| self.slot(node, links.value?))
             }
             Shape::Map(slot) | Shape::WeakMap(slot) => {
                 let Some(table) = self.slot(object, slot) else { return true };
@@ -361,14 +349,27 @@ impl<'a> Follow<'a> {
                 })
             }
             Shape::Messages(slot) => {
-                let mut at = 0;
-                self.chain(self.slot(object, slot), NONE, |node, _| {
-                    tell(node, Via::Item(at));
-                    at += 1;
-                })
+                self.items(self.slot(object, slot), NONE, &mut tell, |node, _| Some(node))
             }
             Shape::Leaf | Shape::Fields | Shape::Elements => true,
         }
+    }
+
+    /// Reports the items of a list of nodes by their position. A node without an item has a position, too.
+    fn items(
+        &self,
+        first: Option<u32>,
+        end: u32,
+        tell: &mut impl FnMut(u32, Via),
+        item: impl Fn(u32, Node) -> Option<u32>,
+    ) -> bool {
+        let mut at = 0;
+        self.chain(first, end, |node, links| {
+            if let Some(item) = item(node, links) {
+                tell(item, Via::Item(at));
+            }
+            at += 1;
+        })
     }
 
     /// Reports the entries of each bucket.
