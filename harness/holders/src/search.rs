@@ -345,15 +345,34 @@ impl Search<'_> {
 }
 
 /// Finds, among the blocks `left`, those in cycles that nothing outside of the cycle refers to. Another block of `left`
-/// refers to each of these blocks. Tarjan's algorithm, without recursion.
+/// refers to each of these blocks.
 fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn(u32) -> bool) -> Vec<u32> {
-    #[derive(Clone, Copy)]
-    struct Node {
-        index: u32,
-        low: u32,
-        component: u32,
+    let visited = components(left, &targets, &is_left);
+    let component = |block: u32| visited.get(&block).map_or(UNSEEN, |block| block.component);
+    let mut referred: BTreeSet<u32> = BTreeSet::new();
+    for block in left {
+        let others = targets(*block).iter().filter(|to| is_left(**to)).map(|to| component(*to));
+        referred.extend(others.filter(|other| *other != component(*block)));
     }
-    let mut nodes: HashMap<u32, Node> = HashMap::with_capacity(left.len());
+    left.iter().copied().filter(|block| !referred.contains(&component(*block))).collect()
+}
+
+/// A block in Tarjan's algorithm.
+#[derive(Clone, Copy)]
+struct Visited {
+    index: u32,
+    low: u32,
+    /// Number of its strongly connected component; `UNSEEN`: not known yet.
+    component: u32,
+}
+
+/// The strongly connected component of each block that the blocks `left` reach. Tarjan's algorithm, without recursion.
+fn components<'a>(
+    left: &[u32],
+    targets: impl Fn(u32) -> &'a [u32],
+    is_left: impl Fn(u32) -> bool,
+) -> HashMap<u32, Visited> {
+    let mut nodes: HashMap<u32, Visited> = HashMap::with_capacity(left.len());
     let (mut next, mut components) = (0, 0);
     let mut open: Vec<u32> = Vec::new();
     for start in left {
@@ -367,7 +386,7 @@ fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn
                 nodes.entry(block).or_insert_with(|| {
                     open.push(block);
                     next += 1;
-                    Node { index: next, low: next, component: UNSEEN }
+                    Visited { index: next, low: next, component: UNSEEN }
                 });
             }
             let to = targets(block).get(*edge).copied();
@@ -405,13 +424,7 @@ fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn
             }
         }
     }
-    let component = |block: u32| nodes.get(&block).map_or(UNSEEN, |node| node.component);
-    let mut referred: BTreeSet<u32> = BTreeSet::new();
-    for block in left {
-        let others = targets(*block).iter().filter(|to| is_left(**to)).map(|to| component(*to));
-        referred.extend(others.filter(|other| *other != component(*block)));
-    }
-    left.iter().copied().filter(|block| !referred.contains(&component(*block))).collect()
+    nodes
 }
 
 #[cfg(test)]
