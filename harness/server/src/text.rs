@@ -1,12 +1,11 @@
 //! The history as text, for `memgate history`: tables that fit a terminal, worst first.
 
-use memgate_model::{LeakKind, format_bytes, format_value};
+use memgate_model::{LeakKind, format_value};
 
+use crate::pages::words;
 use crate::store::{Account, SignedRule, TokenRow};
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, TestView};
 
-/// Digits of a commit that are shown.
-const SHORT: usize = 8;
 /// Longest culprit, in characters.
 const WHO: usize = 60;
 
@@ -23,7 +22,7 @@ pub fn leaks(view: &Leaks) -> String {
             state(leak),
             leak.id.clone(),
             cut(&leak.culprit),
-            amount(leak),
+            words::amount(leak.bytes, &leak.title),
             since(leak),
             rate(leak),
             leak.owners.join(" "),
@@ -50,7 +49,7 @@ pub fn leak(view: &LeakView) -> String {
             line.environment.clone(),
             state(&line.leak),
             since(&line.leak),
-            short(&line.leak.last_sha).to_owned(),
+            words::digits(&line.leak.last_sha).to_owned(),
             rate(&line.leak),
             strip(&line.leak.window),
         ]
@@ -78,7 +77,11 @@ pub fn leak(view: &LeakView) -> String {
     }
     if let (Some(first), Some(last)) = (view.unmeasured.first(), view.unmeasured.last()) {
         let count = view.unmeasured.len();
-        text += &format!("\nnobody measured {count} commits before: {} … {}\n", short(first), short(last));
+        text += &format!(
+            "\nnobody measured {count} commits before: {} … {}\n",
+            words::digits(first),
+            words::digits(last)
+        );
     }
     text.push_str(&events(&view.events));
     text
@@ -96,8 +99,8 @@ pub fn test(view: &TestView) -> String {
             _ => String::new(),
         };
         vec![
-            commit(&point.sha),
-            day(point.started_us),
+            words::short(&point.sha).to_owned(),
+            words::when(point.started_us),
             value(point.value).unwrap_or_else(|| "not judged".to_owned()),
             interval,
             format!("{}", point.run),
@@ -119,9 +122,9 @@ pub fn runs(view: &Runs) -> String {
         vec![
             format!("{}", run.run),
             format!("{:?}", run.verdict).to_lowercase(),
-            commit(&run.sha),
+            words::short(&run.sha).to_owned(),
             run.branch.clone(),
-            day(run.started_us),
+            words::when(run.started_us),
             run.tests.to_string(),
             run.failed.to_string(),
             run.leaks.to_string(),
@@ -168,14 +171,14 @@ pub fn rule(rule: &SignedRule) -> String {
 pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
     let rows = tokens.iter().map(|token| {
         let state = match token.revoked_us {
-            Some(revoked_us) => format!("revoked {}", day(revoked_us)),
+            Some(revoked_us) => format!("revoked {}", words::when(revoked_us)),
             None if token.expires_us <= now_us => "expired".to_owned(),
             None => "valid".to_owned(),
         };
         let branches =
             if token.branches.is_empty() { "reviews only".to_owned() } else { token.branches.join(", ") };
-        let used = token.used_us.map_or_else(|| "never".to_owned(), day);
-        vec![token.id.clone(), token.project.clone(), branches, day(token.expires_us), used, state]
+        let used = token.used_us.map_or_else(|| "never".to_owned(), words::when);
+        vec![token.id.clone(), token.project.clone(), branches, words::when(token.expires_us), used, state]
     });
     table(&["token", "project", "branches", "ends", "last use", "state"], rows)
 }
@@ -193,8 +196,8 @@ pub fn may_read(projects: &[String]) -> String {
 #[must_use]
 pub fn accounts(accounts: &[Account]) -> String {
     let rows = accounts.iter().map(|account| {
-        let used = account.used_us.map_or_else(|| "never".to_owned(), day);
-        vec![account.name.clone(), account.projects.join(", "), day(account.created_us), used]
+        let used = account.used_us.map_or_else(|| "never".to_owned(), words::when);
+        vec![account.name.clone(), account.projects.join(", "), words::when(account.created_us), used]
     });
     table(&["account", "projects", "made", "signed in"], rows)
 }
@@ -209,11 +212,11 @@ pub(crate) fn heading(selection: &Selection) -> String {
 fn events(events: &[EventRow]) -> String {
     let rows = events.iter().map(|event| {
         vec![
-            day(event.at_us),
+            words::when(event.at_us),
             event.kind.clone(),
             event.branch.clone(),
             event.text.clone(),
-            commit(&event.first_sha),
+            words::short(&event.first_sha).to_owned(),
         ]
     });
     if events.is_empty() {
@@ -230,12 +233,12 @@ fn state(leak: &LeakRow) -> String {
     if marks.is_empty() { state.to_owned() } else { format!("{state} ({})", marks.join(", ")) }
 }
 
-fn amount(leak: &LeakRow) -> String {
-    if leak.bytes > 0.0 { format_bytes(leak.bytes) } else { leak.title.clone() }
-}
-
 fn since(leak: &LeakRow) -> String {
-    if leak.first_sha.is_empty() { day(leak.since_us) } else { commit(&leak.first_sha) }
+    if leak.first_sha.is_empty() {
+        words::when(leak.since_us)
+    } else {
+        words::short(&leak.first_sha).to_owned()
+    }
 }
 
 fn rate(leak: &LeakRow) -> String {
@@ -246,20 +249,6 @@ fn rate(leak: &LeakRow) -> String {
 fn strip(window: &[bool]) -> String {
     let last = window.len().saturating_sub(20);
     window.iter().skip(last).map(|seen| if *seen { '#' } else { '.' }).collect()
-}
-
-fn short(sha: &str) -> &str {
-    sha.get(..SHORT).unwrap_or(sha)
-}
-
-fn commit(sha: &str) -> String {
-    if sha.is_empty() { "–".to_owned() } else { short(sha).to_owned() }
-}
-
-/// `2026-11-23 20:15`, in UTC.
-fn day(us: i64) -> String {
-    jiff::Timestamp::from_microsecond(us)
-        .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
 fn cut(text: &str) -> String {

@@ -18,7 +18,7 @@ mod test;
 #[cfg(test)]
 mod tests;
 mod tune;
-mod words;
+pub(crate) mod words;
 
 pub use account::{Own, login, not_found};
 pub use compare::compare;

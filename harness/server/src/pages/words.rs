@@ -1,4 +1,4 @@
-//! Texts that pages share.
+//! Texts that pages share, some of them with `memgate history`.
 
 use memgate_model::{Verdict, format_bytes};
 
@@ -7,12 +7,18 @@ use crate::view::State;
 /// Digits of a commit that are shown.
 const SHORT: usize = 8;
 
-pub(super) fn short(sha: &str) -> &str {
-    if sha.is_empty() { "–" } else { sha.get(..SHORT).unwrap_or(sha) }
+/// The commit as it is shown; `–` if there is none.
+pub(crate) fn short(sha: &str) -> &str {
+    if sha.is_empty() { "–" } else { digits(sha) }
+}
+
+/// The first digits of a commit; empty if there is none.
+pub(crate) fn digits(sha: &str) -> &str {
+    sha.get(..SHORT).unwrap_or(sha)
 }
 
 /// `2026-11-23 20:15`, in UTC.
-pub(super) fn when(us: i64) -> String {
+pub(crate) fn when(us: i64) -> String {
     jiff::Timestamp::from_microsecond(us)
         .map_or_else(|_out_of_range| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string())
 }
@@ -47,6 +53,6 @@ pub(super) const fn state(state: State) -> (&'static str, &'static str) {
 }
 
 /// Bytes per iteration; for descriptors and threads, their number.
-pub(super) fn amount(bytes: f64, title: &str) -> String {
+pub(crate) fn amount(bytes: f64, title: &str) -> String {
     if bytes > 0.0 { format_bytes(bytes) } else { title.to_owned() }
 }
