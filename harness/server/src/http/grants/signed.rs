@@ -77,7 +77,11 @@ pub(super) fn is_signed(text: &str) -> bool {
 impl Grants {
     /// Rights of a signed token in a project.
     pub(super) async fn signed(&self, project: &str, text: &str) -> Result<Grant, Refused> {
-        let refused = |what: &str| unauthorized(format!("the signed token is not accepted: {what}"));
+        self.verified(text).await?.grant(project)
+    }
+
+    /// Checks who signed a token, and for whom and when. What it allows is not checked.
+    async fn verified(&self, text: &str) -> Result<Verified, Refused> {
         if text.len() > LONGEST {
             return Err(refused("it is too long"));
         }
@@ -113,6 +117,22 @@ impl Grants {
         if claims.jti.is_empty() {
             return Err(refused("it has no `jti`"));
         }
+        Ok(Verified { issuer: iss, rules, claims })
+    }
+}
+
+/// Claims whose signature, times, issuer and audience are checked.
+struct Verified {
+    issuer: String,
+    /// The rules that name this issuer.
+    rules: Vec<SignedRule>,
+    claims: Claims,
+}
+
+impl Verified {
+    /// What the rules of its repository allow in a project.
+    fn grant(self, project: &str) -> Result<Grant, Refused> {
+        let Self { issuer, rules, claims } = self;
         let fits = |rule: &&SignedRule| {
             rule.project == project
                 && claims.aud.has(&rule.audience)
@@ -137,7 +157,7 @@ impl Grants {
             line: claims.line(first.provider).map(|branch| (branch.to_owned(), claims.sha.clone())),
             // Branches that any of the rules allows.
             branches: fitting.iter().flat_map(|rule| rule.branches.clone()).collect(),
-            issuer: iss,
+            issuer,
             expires_us: i64::try_from(claims.exp).unwrap_or(i64::MAX / 1_000_000).saturating_mul(1_000_000),
             jti: claims.jti,
         }))
@@ -187,7 +207,8 @@ const fn words(kind: &ErrorKind) -> &'static str {
     }
 }
 
-fn unauthorized(error: String) -> Refused {
+fn refused(what: &str) -> Refused {
+    let error = format!("the signed token is not accepted: {what}");
     let hint = "`memgate serve oidc list`, on the server's machine, shows whose tokens are accepted";
     Refused::new(StatusCode::UNAUTHORIZED, error, hint)
 }
