@@ -13,6 +13,13 @@ const MOST_LABELS: usize = 100;
 
 /// Refuses values that cannot be stored, and names them.
 pub(super) fn check(project: &str, manifest: &Manifest, report: &RunReport) -> Result<(), Refused> {
+    check_identity(project, manifest)?;
+    check_names(manifest)?;
+    check_report(report)
+}
+
+/// Whether the run says which one it is, and of which project.
+fn check_identity(project: &str, manifest: &Manifest) -> Result<(), Refused> {
     if manifest.project != project {
         let error =
             format!("the run is of project `{}`, the address names `{project}`", cut(&manifest.project));
@@ -28,11 +35,15 @@ pub(super) fn check(project: &str, manifest: &Manifest, report: &RunReport) -> R
             hint,
         ));
     }
+    Ok(())
+}
+
+fn check_names(manifest: &Manifest) -> Result<(), Refused> {
     let (no_commit, no_ci) = (Commit::default(), Ci::default());
     let commit = manifest.commit.as_ref().unwrap_or(&no_commit);
     let ci = manifest.ci.as_ref().unwrap_or(&no_ci);
     for (what, text) in [
-        ("project", project),
+        ("project", &manifest.project),
         ("session", &manifest.session),
         ("commit.sha", &commit.sha),
         ("commit.branch", &commit.branch),
@@ -66,7 +77,11 @@ pub(super) fn check(project: &str, manifest: &Manifest, report: &RunReport) -> R
             return Err(Refused::nonsense(format!("the run has {found} {what}: {most} are the most"), ""));
         }
     }
-    // The record limits the lengths in test results: it cuts long reasons and test names, and refuses other long names.
+    Ok(())
+}
+
+/// The record limits the lengths in test results: it cuts long reasons and test names, and refuses other long names.
+fn check_report(report: &RunReport) -> Result<(), Refused> {
     for suite in &report.suites {
         nul("the name of a suite", &suite.name)?;
         for test in &suite.tests {
