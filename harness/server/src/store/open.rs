@@ -99,7 +99,7 @@ enum Access {
 async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
     install_default_drivers();
     let is_read_only = access == Access::ReadOnly;
-    let is_postgres = address.starts_with("postgres://") || address.starts_with("postgresql://");
+    let is_postgres = is_postgres(address);
     let url = match address.strip_prefix("sqlite:") {
         Some(path) if is_read_only => {
             whole(path)?;
@@ -108,11 +108,6 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
         Some(path) => format!("sqlite:{}?mode=rw", encoded(path)),
         None if is_postgres => address.to_owned(),
         None => return Err(StoreError::Address(without_password(address))),
-    };
-    let failed = |source: sqlx::Error| {
-        let text = source.to_string();
-        let hint = HINTS.iter().find(|(part, _)| text.contains(part)).map(|(_, hint)| *hint);
-        StoreError::Open { address: without_password(address), hint, source }
     };
     let most = if is_postgres { POSTGRES_CONNECTIONS } else { SQLITE_CONNECTIONS };
     let options = AnyPoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
@@ -130,32 +125,51 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
         })
     });
     // A pool retries until its timeout, and then reports the timeout instead of the cause.
-    let mut first = AnyConnection::connect(&url).await.map_err(failed)?;
+    let mut first = AnyConnection::connect(&url).await.map_err(failed(address))?;
+    let secret = prepare(&mut first, address, access).await?;
+    first.close().await.map_err(failed(address))?;
+    let pool = options.connect(&url).await.map_err(failed(address))?;
+    Ok(Store { pool, is_postgres, secret, prepared: Arc::default() })
+}
+
+/// Checks that the database is ours, and makes or checks its tables.
+async fn prepare(first: &mut AnyConnection, address: &str, access: Access) -> Result<Secret, StoreError> {
+    let is_postgres = is_postgres(address);
     if !is_postgres {
-        if first.fetch_optional(FOREIGN).await.map_err(failed)?.is_some() {
+        if first.fetch_optional(FOREIGN).await.map_err(failed(address))?.is_some() {
             return Err(StoreError::Foreign(without_password(address)));
         }
-        if !is_read_only {
+        if access == Access::Full {
             // Must be set before the first table is created: it frees the space of removed rows.
-            first.execute("PRAGMA auto_vacuum = INCREMENTAL").await.map_err(failed)?;
-            first.execute(SQLITE).await.map_err(failed)?;
+            first.execute("PRAGMA auto_vacuum = INCREMENTAL").await.map_err(failed(address))?;
+            first.execute(SQLITE).await.map_err(failed(address))?;
         }
     }
-    let migrated = match is_read_only {
-        true => schema::check(&mut first, address).await,
-        false => schema::migrate(&mut first, is_postgres).await,
+    let migrated = match access {
+        Access::ReadOnly => schema::check(first, address).await,
+        Access::Full => schema::migrate(first, is_postgres).await,
     };
     let secret = match migrated {
-        Ok(()) => Secret::read(&mut first).await,
+        Ok(()) => Secret::read(first).await,
         Err(why) => Err(why),
     };
-    let secret = secret.map_err(|why| match why {
-        StoreError::Database(source) => failed(source),
+    secret.map_err(|why| match why {
+        StoreError::Database(source) => failed(address)(source),
         why => why,
-    })?;
-    first.close().await.map_err(failed)?;
-    let pool = options.connect(&url).await.map_err(failed)?;
-    Ok(Store { pool, is_postgres, secret, prepared: Arc::default() })
+    })
+}
+
+fn is_postgres(address: &str) -> bool {
+    address.starts_with("postgres://") || address.starts_with("postgresql://")
+}
+
+/// An error while the database is opened, with advice.
+fn failed(address: &str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |source| {
+        let text = source.to_string();
+        let hint = HINTS.iter().find(|(part, _)| text.contains(part)).map(|(_, hint)| *hint);
+        StoreError::Open { address: without_password(address), hint, source }
+    }
 }
 
 fn is_refused(why: &sqlx::Error) -> bool {
