@@ -103,19 +103,7 @@ impl Mail {
         let given = server;
         let server = check_server(&given, reader)?;
         if let Some(password) = &password {
-            let why = match (&server.user, server.encryption) {
-                (None, _) => Some(("a password without a user", "name the user: `smtps://user@host`")),
-                (_, Encryption::None) => {
-                    Some(("a password needs encryption", "write `smtps://` or `smtp://`"))
-                }
-                _ => None,
-            };
-            if let Some((title, hint)) = why {
-                reader
-                    .error(&password.span, title)
-                    .label("it would be of no use, or be read by others")
-                    .hint(Some(hint));
-            }
+            check_password(password, &server, reader);
         }
         let from = match from {
             Some(from) => address(&from, reader)?,
@@ -155,6 +143,16 @@ impl Mail {
             ca: ca.map(|Words(path)| path.into()),
         })
     }
+}
+
+/// Refuses a password that could not be used, or would be sent without encryption.
+fn check_password(password: &At<Variable>, server: &MailServer, reader: &mut Reader<'_>) {
+    let (title, hint) = match (&server.user, server.encryption) {
+        (None, _) => ("a password without a user", "name the user: `smtps://user@host`"),
+        (_, Encryption::None) => ("a password needs encryption", "write `smtps://` or `smtp://`"),
+        _ => return,
+    };
+    reader.error(&password.span, title).label("it would be of no use, or be read by others").hint(Some(hint));
 }
 
 /// Checks that text is on both sides of the `@`, and that a name before the address follows RFC 5322. The mail server
