@@ -5,12 +5,12 @@ use memgate_model::Machine;
 use serde::{Deserialize, Serialize};
 
 /// Version of `session.json`.
-pub const SESSION_SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 1;
 
 /// Description of a run: its command, time and place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
-    /// [`SESSION_SCHEMA_VERSION`] of the writer.
+    /// Version of this file.
     pub schema_version: u32,
     /// Version of memgate.
     pub memgate_version: String,
@@ -37,7 +37,7 @@ impl SessionInfo {
     #[must_use]
     pub fn now(command: Vec<String>, memgate_version: &str) -> Self {
         Self {
-            schema_version: SESSION_SCHEMA_VERSION,
+            schema_version: SCHEMA_VERSION,
             memgate_version: memgate_version.to_owned(),
             started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             command,

@@ -24,7 +24,7 @@ use memgate_model::ShardNumber;
 use memgate_wire::spool::EXTENSION;
 
 pub use files::{StoreError, write_atomically, write_where_it_leads};
-pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
+pub use info::{SessionInfo, this_machine};
 
 use crate::exit::ExpectedError;
 use crate::reading::packed;

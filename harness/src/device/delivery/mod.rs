@@ -82,12 +82,6 @@ impl Delivery {
         }
     }
 
-    /// The current way.
-    #[must_use]
-    pub const fn way(&self) -> Way {
-        self.way
-    }
-
     /// Part of the names of files in the staging folder.
     #[must_use]
     pub fn nonce(&self) -> &str {
