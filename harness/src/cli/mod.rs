@@ -6,6 +6,7 @@
 mod args;
 mod heap;
 mod history;
+mod judging;
 mod server;
 mod shared;
 mod values;
@@ -17,15 +18,15 @@ use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
     AcceptArgs, BaselineCommand, Cli, ColorChoice, Command, CompareArgs, DemoArgs, FetchArgs, FollowAction,
-    FollowArgs, Format, GateArgs, InitArgs, MailArgs, MallocDebugArgs, MergeArgs, OutputArgs, ReportArgs,
-    RunArgs, SchemaName, Step, WaiveArgs,
+    FollowArgs, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, SchemaName, WaiveArgs,
 };
 pub use heap::{HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder};
 pub use history::{BisectArgs, HistoryCommand, LeakState, LineArgs, TuneArgs};
+pub use judging::{Format, GateArgs, MergeArgs, RunArgs, Step};
 pub use server::{
     MembersOnlyCommand, OidcCommand, ServeArgs, ServeCommand, TokenCommand, UploadArgs, UserCommand,
 };
-pub use shared::{ConfigArgs, StoreArgs};
+pub use shared::{ConfigArgs, OutputArgs, StoreArgs};
 
 /// Reads the command line.
 ///

@@ -12,6 +12,14 @@ pub struct ConfigArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// Where the sessions are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct OutputArgs {
+    /// Folder of the sessions.
+    #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
+    pub(crate) output_dir: PathBuf,
+}
+
 /// Where a history is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct StoreArgs {
