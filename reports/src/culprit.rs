@@ -114,11 +114,9 @@ fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
 
 /// The innermost frame of the project's own code; if none is known, the innermost frame outside of system libraries.
 fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
-    let jdk = |name: &str| {
-        ["java.", "javax.", "jdk.", "sun.", "kotlin."].iter().any(|package| name.starts_with(package))
-    };
     if leak.kind.is_java() {
-        return leak.frames.iter().find(|frame| frame.function.as_deref().is_some_and(|name| !jdk(name)));
+        let own = |frame: &&Frame| frame.function.as_deref().is_some_and(|name| !names::is_of_platform(name));
+        return leak.frames.iter().find(own);
     }
     let own = |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with(['/', '.', '<']));
     let library = |frame: &Frame| {

@@ -583,6 +583,19 @@ mod tests {
     }
 
     #[test]
+    fn a_java_leak_names_the_frame_of_the_project_that_the_headline_names() {
+        let mut report = sample::held();
+        let own = report.suites[0].tests[0].leaks[0].frames[0].clone();
+        let library =
+            |method: &str| memgate_model::Frame { function: Some(method.to_owned()), ..own.clone() };
+        let called = ["javax.crypto.Cipher.init", "com.sun.crypto.provider.Key.of", "kotlin.LazyKt.lazy"];
+        let called: Vec<_> = called.into_iter().map(library).collect();
+        let before = human(&report, &options());
+        report.suites[0].tests[0].leaks[0].frames.splice(0..0, called);
+        assert_eq!(human(&report, &options()), before);
+    }
+
+    #[test]
     fn a_note_about_a_suite_does_not_stand_under_the_verdict_of_its_tests() {
         let mut report = sample::leak();
         report.suites[0].reason = "1 test not judged".to_owned();

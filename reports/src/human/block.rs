@@ -9,6 +9,7 @@ use crate::figures::{GAP, suite_figures, test_figures};
 use crate::holder::holder;
 use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
+use crate::names::is_of_platform;
 use crate::rerun::quoted;
 use crate::visible::visible;
 
@@ -160,8 +161,7 @@ fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     let bytes = format_bytes(leak.bytes_per_iteration);
     push(&mut text, &format!("{}, {bytes}{}", visible(&leak.title), leak.kind.per()));
     push_some(&mut text, &holder(leak));
-    let jdk = |function: &str| ["java.", "jdk.", "sun."].iter().any(|package| function.starts_with(package));
-    let own = leak.frames.iter().position(|frame| !frame.function.as_deref().is_none_or(jdk));
+    let own = leak.frames.iter().position(|frame| !frame.function.as_deref().is_none_or(is_of_platform));
     let frames = if style.verbose { leak.frames.as_slice() } else { &leak.frames[own.unwrap_or(0)..] };
     let shown = if style.verbose { frames.len() } else { 1 };
     for (frame, label) in
