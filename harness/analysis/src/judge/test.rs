@@ -3,15 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    CurvePoint, Metric, MetricValue, Outcome, Per, TestReport, Verdict, format_amount, format_bytes,
-    format_counted,
+    CurvePoint, Metric, Outcome, TestReport, Verdict, format_amount, format_bytes, format_counted,
 };
-use memgate_wire::SnapshotRecord;
 use memgate_wire::setup::ENVIRONMENT;
 
 use super::company::{Missing, Together};
 use super::context::JudgeContext;
-use super::judgement::{Executions, Judgement, applied};
+use super::judgement::{Executions, Judgement};
 use super::leaks::{OsGroup, os_left};
 use super::one_test::TestJudge;
 use super::repeated::Kept;
@@ -21,15 +19,10 @@ use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
 use crate::looks;
 use crate::measured::{self, When, unusable};
-use crate::policy::smallest_limit;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::repetition::RepetitionLimits;
-use crate::screen::{
-    ENOUGH_REPETITIONS, left, left_between, left_too_much, limited_handles, too_much, undecided, unlisted,
-    unmeasured_mappings,
-};
-use crate::signature::Place;
+use crate::screen::{ENOUGH_REPETITIONS, left_too_much, limited_handles, unlisted, unmeasured_mappings};
 use crate::stats::float;
 
 /// Judges one test of a suite.
@@ -251,88 +244,6 @@ impl TestJudge<'_, '_> {
         self.unconfirmed(process, worst, why);
     }
 
-    /// A program that ran once and cannot be repeated: it is unknown whether what it leaves would grow with its work.
-    fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
-        let mut places = Places::new(&process.record, self.context.resolve);
-        // By stack: a group may also contain blocks of the program, if the same function allocated them.
-        let (expected, own): (Vec<SnapshotRecord>, Vec<SnapshotRecord>) =
-            window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
-        let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
-        let expected = Memory::of(&expected);
-        let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
-        for group in &own {
-            if !self.list(leaks::in_all(group), &group.place.names) {
-                unwaived.add(group);
-            }
-        }
-        self.leave_out(Metric::NativeLiveBytes, expected.bytes);
-        self.leave_out(Metric::NativeLiveAllocations, expected.count);
-        let mut alive = Vec::new();
-        if self.is_too_much(Metric::NativeLiveBytes, unwaived.bytes)
-            || self.is_too_much(Metric::NativeLiveAllocations, unwaived.count)
-        {
-            let allocations = format_counted(unwaived.count, "allocation");
-            alive.push(format!("{} in {allocations}", format_bytes(unwaived.bytes)));
-        } else {
-            self.drop_unwaived(listed);
-        }
-        alive.extend(self.handles_at_exit(&process.record));
-        if !alive.is_empty() {
-            let reason = format!(
-                "not judged: {} alive at exit; to have it judged, give it a suite in memgate.yaml with {{n}} as the argument that repeats its work",
-                alive.join(", ")
-            );
-            self.judgement.raise(Verdict::Warn, reason);
-            return;
-        }
-        let waived = self.judgement.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
-        if waived > 0 {
-            self.judgement
-                .raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
-        }
-    }
-
-    /// Lists mappings, descriptors and threads that the program made and that are still there at its exit. Returns the
-    /// amounts above their limits. (A virtual machine keeps such for itself.)
-    fn handles_at_exit(&mut self, record: &ProcessRecord) -> Vec<String> {
-        let is_native = |hello: &memgate_wire::Hello| hello.runtime == memgate_wire::Runtime::Native;
-        let Some(end) = record.end.as_ref().filter(|_| record.hello.as_ref().is_some_and(is_native)) else {
-            return Vec::new();
-        };
-        let mut amounts = Vec::new();
-        for kind in OsKind::ALL {
-            let (mut unwaived, listed) = (0.0, self.judgement.leaks.len());
-            for group in leaks::made_until(record, end, kind, self.context) {
-                if !self.list(group.leak(), group.frame_names()) {
-                    unwaived += group.count;
-                }
-            }
-            if self.is_too_much(kind.metric(), unwaived) {
-                amounts.push(format_amount(kind.metric(), unwaived));
-            } else {
-                self.drop_unwaived(listed);
-            }
-        }
-        amounts
-    }
-
-    /// Removes leaks without a waiver that were listed after the first `listed` ones: together they are within their
-    /// limit.
-    fn drop_unwaived(&mut self, listed: usize) {
-        let since = self.judgement.leaks.split_off(listed);
-        self.judgement.leaks.extend(since.into_iter().filter(|leak| leak.waiver.is_some()));
-    }
-
-    /// Takes memory out of a figure that is expected in every program.
-    fn leave_out(&mut self, metric: Metric, expected: f64) {
-        let Some(mut figure) = self.judgement.metrics.get(&metric).cloned() else { return };
-        for value in [&mut figure.value, &mut figure.low, &mut figure.high] {
-            *value = (*value - expected).max(0.0);
-        }
-        figure.threshold = applied(&self.thresholds(metric, figure.per), figure.low);
-        self.judgement.metrics.insert(metric, figure);
-    }
-
     /// Judges by its repetitions, if these can be judged.
     fn judge_again(&mut self, (again, together): (&ProcessInput, Together<'_>), screened: &Screened<'_>) {
         let (process, window) = screened.worst;
@@ -508,147 +419,6 @@ impl TestJudge<'_, '_> {
         }
         notes
     }
-
-    /// Only one execution is known: a warning, or a failure by policy, unless waivers cover it.
-    fn unconfirmed(&mut self, process: &ProcessInput, window: &Window, why: &str) {
-        let unwaived = self.left_by_group(process, window);
-        let more_than_allowed = |of: fn(Range) -> f64| {
-            Metric::ALL.into_iter().any(|metric| {
-                let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration);
-                limit.zip(unwaived.get(&metric)).is_some_and(|(limit, range)| of(*range) > limit)
-            })
-        };
-        if more_than_allowed(|range| range.low) {
-            self.judgement.unconfirmed(self.context.policy, why);
-        } else if more_than_allowed(|range| range.high) {
-            self.judgement.raise(
-                Verdict::Warn,
-                format!("not decided by samples: left {} in one execution; {why}", self.judgement.left),
-            );
-        } else if self.judgement.leaks.iter().any(|l| l.waiver.is_some()) {
-            self.judgement.raise(Verdict::Pass, format!("left {}, waived", self.judgement.left));
-        }
-    }
-
-    /// Lists what a window left by group. Returns the amount of each metric that no waiver covers.
-    fn left_by_group(&mut self, process: &ProcessInput, window: &Window) -> BTreeMap<Metric, Range> {
-        let confidence = self.context.policy.confidence;
-        let range = |metric| {
-            let (low, high) = left_between(window, metric, confidence)?;
-            Some((metric, Range { value: left(window, metric)?, low, high }))
-        };
-        let mut unwaived: BTreeMap<Metric, Range> = Metric::ALL.into_iter().filter_map(range).collect();
-        let mut waived = |metric, waived: f64| {
-            unwaived.entry(metric).and_modify(|Range { value, low, high }| {
-                *value -= waived;
-                *low -= waived;
-                // If everything is waived, nothing unwaived can exceed it.
-                *high = if *value > 0.5 { *high - waived } else { 0.0 };
-            });
-        };
-        let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
-        for group in &groups {
-            if self.list(leaks::in_all(group), &group.place.names) {
-                waived(Metric::NativeLiveBytes, group.bytes);
-                waived(Metric::NativeLiveAllocations, group.count);
-            }
-        }
-        for group in os_left(&process.record, window, self.context) {
-            if self.list(group.leak(), group.frame_names()) {
-                waived(group.kind.metric(), group.count);
-            }
-        }
-        unwaived
-    }
-
-    /// Figures of the screen, for a test that needs no others.
-    fn screened_figures(&mut self, runs: &Executions<'_>) {
-        let policy = self.context.policy;
-        for metric in Metric::ALL {
-            let values = runs.ended.iter().filter_map(|(_, w)| Some((left(w, metric)?, *w)));
-            let Some((value, window)) = values.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-            let bounds = left_between(window, metric, policy.confidence);
-            let (low, high) = bounds.unwrap_or((value, value));
-            let mut per = Per::Iteration;
-            let mut limits = self.thresholds(metric, per);
-            if limits.is_empty() {
-                per = Per::Test;
-                limits = self.thresholds(metric, per);
-            }
-            let unit = metric.unit();
-            let threshold = applied(&limits, low);
-            let figure = MetricValue {
-                value,
-                unit,
-                per,
-                low,
-                high,
-                iterations: 1,
-                confidence: if low < high { policy.confidence } else { 0.0 },
-                threshold,
-            };
-            self.judgement.metrics.insert(metric, figure);
-        }
-    }
-
-    /// Thresholds per execution, which need no repetition.
-    fn per_test(&mut self, runs: &Executions<'_>) {
-        let mut unwaived = BTreeMap::<*const Window, BTreeMap<Metric, Range>>::new();
-        for metric in Metric::ALL {
-            for threshold in self.thresholds(metric, Per::Test) {
-                let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
-                let Some((process, window, value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
-                    continue;
-                };
-                let Some((low, high)) = left_between(window, metric, self.context.policy.confidence) else {
-                    continue;
-                };
-                if high <= threshold.limit {
-                    continue;
-                }
-                let known = unwaived
-                    .entry(std::ptr::from_ref(*window))
-                    .or_insert_with(|| self.left_by_group(process, window));
-                let range = known.get(&metric).copied().unwrap_or(Range { value, low, high });
-                let Range { value, low, high } = range;
-                if low > threshold.limit {
-                    let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                    self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
-                } else if high > threshold.limit {
-                    let per = "left by one execution";
-                    self.judgement
-                        .raise(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
-                }
-            }
-        }
-    }
-}
-
-/// Bytes and blocks of several groups.
-#[derive(Debug, Default)]
-struct Memory {
-    bytes: f64,
-    count: f64,
-}
-
-impl Memory {
-    fn of(groups: &[Held]) -> Self {
-        let mut sum = Self::default();
-        groups.iter().for_each(|group| sum.add(group));
-        sum
-    }
-
-    fn add(&mut self, group: &Held) {
-        self.bytes += group.bytes;
-        self.count += group.count;
-    }
-}
-
-/// Does every program keep memory from this place: Rust's runtime, the C library, its buffers of standard streams?
-fn is_expected(place: &Place) -> bool {
-    let is_stream_buffer =
-        |name: &String| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate");
-    place.is_rusts_own() || place.is_glibcs_own() || place.names.iter().any(is_stream_buffer)
 }
 
 /// Executions of the screen.
@@ -657,12 +427,4 @@ struct Screened<'a> {
     worst: (&'a ProcessInput, &'a Window),
     /// Executions in other processes that left too much.
     others: Vec<(&'a ProcessInput, &'a Window)>,
-}
-
-/// Bounds of what was left. They differ only with sampling.
-#[derive(Clone, Copy)]
-struct Range {
-    value: f64,
-    low: f64,
-    high: f64,
 }

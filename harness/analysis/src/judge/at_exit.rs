@@ -1,0 +1,124 @@
+//! A program that ran once and cannot be repeated: what is alive at its exit.
+
+use memgate_model::{Metric, Verdict, format_amount, format_bytes, format_counted};
+use memgate_wire::SnapshotRecord;
+
+use super::judgement::applied;
+use super::leaks;
+use super::one_test::TestJudge;
+use crate::groups::{Held, OsKind, Places, held};
+use crate::input::ProcessInput;
+use crate::record::{ProcessRecord, Window};
+use crate::signature::Place;
+use crate::stats::float;
+
+impl TestJudge<'_, '_> {
+    /// A program that ran once and cannot be repeated: it is unknown whether what it leaves would grow with its work.
+    pub(super) fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
+        let mut places = Places::new(&process.record, self.context.resolve);
+        // By stack: a group may also contain blocks of the program, if the same function allocated them.
+        let (expected, own): (Vec<SnapshotRecord>, Vec<SnapshotRecord>) =
+            window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
+        let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
+        let expected = Memory::of(&expected);
+        let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
+        for group in &own {
+            if !self.list(leaks::in_all(group), &group.place.names) {
+                unwaived.add(group);
+            }
+        }
+        self.leave_out(Metric::NativeLiveBytes, expected.bytes);
+        self.leave_out(Metric::NativeLiveAllocations, expected.count);
+        let mut alive = Vec::new();
+        if self.is_too_much(Metric::NativeLiveBytes, unwaived.bytes)
+            || self.is_too_much(Metric::NativeLiveAllocations, unwaived.count)
+        {
+            let allocations = format_counted(unwaived.count, "allocation");
+            alive.push(format!("{} in {allocations}", format_bytes(unwaived.bytes)));
+        } else {
+            self.drop_unwaived(listed);
+        }
+        alive.extend(self.handles_at_exit(&process.record));
+        if !alive.is_empty() {
+            let reason = format!(
+                "not judged: {} alive at exit; to have it judged, give it a suite in memgate.yaml with {{n}} as the argument that repeats its work",
+                alive.join(", ")
+            );
+            self.judgement.raise(Verdict::Warn, reason);
+            return;
+        }
+        let waived = self.judgement.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+        if waived > 0 {
+            self.judgement
+                .raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
+        }
+    }
+
+    /// Lists mappings, descriptors and threads that the program made and that are still there at its exit. Returns the
+    /// amounts above their limits. (A virtual machine keeps such for itself.)
+    fn handles_at_exit(&mut self, record: &ProcessRecord) -> Vec<String> {
+        let is_native = |hello: &memgate_wire::Hello| hello.runtime == memgate_wire::Runtime::Native;
+        let Some(end) = record.end.as_ref().filter(|_| record.hello.as_ref().is_some_and(is_native)) else {
+            return Vec::new();
+        };
+        let mut amounts = Vec::new();
+        for kind in OsKind::ALL {
+            let (mut unwaived, listed) = (0.0, self.judgement.leaks.len());
+            for group in leaks::made_until(record, end, kind, self.context) {
+                if !self.list(group.leak(), group.frame_names()) {
+                    unwaived += group.count;
+                }
+            }
+            if self.is_too_much(kind.metric(), unwaived) {
+                amounts.push(format_amount(kind.metric(), unwaived));
+            } else {
+                self.drop_unwaived(listed);
+            }
+        }
+        amounts
+    }
+
+    /// Removes leaks without a waiver that were listed after the first `listed` ones: together they are within their
+    /// limit.
+    fn drop_unwaived(&mut self, listed: usize) {
+        let since = self.judgement.leaks.split_off(listed);
+        self.judgement.leaks.extend(since.into_iter().filter(|leak| leak.waiver.is_some()));
+    }
+
+    /// Takes memory out of a figure that is expected in every program.
+    fn leave_out(&mut self, metric: Metric, expected: f64) {
+        let Some(mut figure) = self.judgement.metrics.get(&metric).cloned() else { return };
+        for value in [&mut figure.value, &mut figure.low, &mut figure.high] {
+            *value = (*value - expected).max(0.0);
+        }
+        figure.threshold = applied(&self.thresholds(metric, figure.per), figure.low);
+        self.judgement.metrics.insert(metric, figure);
+    }
+}
+
+/// Bytes and blocks of several groups.
+#[derive(Debug, Default)]
+struct Memory {
+    bytes: f64,
+    count: f64,
+}
+
+impl Memory {
+    fn of(groups: &[Held]) -> Self {
+        let mut sum = Self::default();
+        groups.iter().for_each(|group| sum.add(group));
+        sum
+    }
+
+    fn add(&mut self, group: &Held) {
+        self.bytes += group.bytes;
+        self.count += group.count;
+    }
+}
+
+/// Does every program keep memory from this place: Rust's runtime, the C library, its buffers of standard streams?
+fn is_expected(place: &Place) -> bool {
+    let is_stream_buffer =
+        |name: &String| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate");
+    place.is_rusts_own() || place.is_glibcs_own() || place.names.iter().any(is_stream_buffer)
+}
