@@ -7,6 +7,9 @@ use memgate_analysis::{HuntTime, ProcessRecord};
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 use crate::session::facts::{Kind, SuiteFacts};
 
+/// Why no suspect is repeated.
+pub(super) const NOT_CONFIRMED: &str = "--no-confirm was given";
+
 /// A suite after its screening pass.
 #[derive(Debug)]
 pub(in crate::run) struct Suite {

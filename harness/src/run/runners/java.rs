@@ -2,6 +2,7 @@
 //! enough.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,9 +15,22 @@ use memgate_wire::Boundary;
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
+use crate::output::Console;
 use crate::proc_fs;
 use crate::run::engine::{KeptFiles, Orders, Settle};
 use crate::session::naming::grouped;
+
+/// Maximum number of lines of one list on the terminal.
+const SHOWN: usize = 5;
+
+/// Prints the first of these lines, and the number of the others.
+pub(super) fn list(console: &Console, lines: impl ExactSizeIterator<Item: Display>) {
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.take(SHOWN).for_each(|line| console.line(&format!("  {line}")));
+    if more > 0 {
+        console.line(&format!("  and {more} more"));
+    }
+}
 
 /// Test classes with their tests, both in the order they ran.
 pub(super) type Classes = Vec<(String, Vec<String>)>;

@@ -20,7 +20,7 @@ use crate::output::Progress;
 use crate::run::engine::{
     Budget, Context, Done, Finished, RunState, Stopped, elapsed, forget, keep_output, outcome,
 };
-use crate::run::runners::framework::Suite;
+use crate::run::runners::framework::{NOT_CONFIRMED, Suite};
 use crate::session::facts::{ConfirmationFacts, EndingFacts};
 use crate::suite::gtest;
 
@@ -223,7 +223,7 @@ async fn take_one(
         (budget.share(open.waiting.get().div_ceil(of_suite)), budget.is_over_for_freed())
     };
     let facts = if !context.plan.confirm {
-        ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
+        ConfirmationFacts::Impossible(NOT_CONFIRMED.to_owned())
     } else if turn.suspect.freed_since && is_over_for_freed {
         ConfirmationFacts::FreedSince
     } else if let Some(most) = most {

@@ -20,7 +20,7 @@ use super::repeat::{Alone, one};
 use super::rounds::{self, Rounds};
 use crate::output::Progress;
 use crate::run::engine::{Context, Finished, RunState, Stopped};
-use crate::run::runners::framework::Suite;
+use crate::run::runners::framework::{NOT_CONFIRMED, Suite};
 use crate::run::runners::missing;
 use crate::session::facts::{ConfirmationFacts, JavaFacts, problem};
 use crate::suite::instrumentation::{Mode, Selection};
@@ -184,9 +184,7 @@ async fn repeat_part(
     let confirmation = match (fails, suspected && whole) {
         (true, _) => ConfirmationFacts::Unscreened("it fails when it is repeated".to_owned()),
         (false, false) => return Ok(true),
-        (false, true) if !context.plan.confirm => {
-            ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
-        }
+        (false, true) if !context.plan.confirm => ConfirmationFacts::Impossible(NOT_CONFIRMED.to_owned()),
         (false, true) => {
             let chosen = vec![part.selection.clone()];
             let class = part.selection.id();

@@ -17,14 +17,11 @@ use super::dump::Dump;
 use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, Orders, RunState, Stopped, elapsed};
-use crate::run::runners::framework::Suite;
-use crate::run::runners::java::{Classes, Last, Repeating, tests_of};
+use crate::run::runners::framework::{NOT_CONFIRMED, Suite};
+use crate::run::runners::java::{Classes, Last, Repeating, list, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
-
-/// Maximum number of suspects that are listed.
-const SHOWN: usize = 5;
 
 /// Confirms the suspects; `seen` are the tests that the agent saw.
 pub(super) async fn confirm(
@@ -36,12 +33,8 @@ pub(super) async fn confirm(
 ) -> Result<(), Broken> {
     if !suspects.is_empty() && context.plan.confirm {
         context.console.line(&format!("{}: confirming {}, each alone", suite.name, suspects.len()));
-        for suspect in suspects.iter().take(SHOWN) {
-            context.console.line(&format!("  {} grew by {} in each round", suspect.suite, suspect.why));
-        }
-        if suspects.len() > SHOWN {
-            context.console.line(&format!("  and {} more", suspects.len() - SHOWN));
-        }
+        let line = |suspect: &JavaSuspect| format!("{} grew by {} in each round", suspect.suite, suspect.why);
+        list(context.console, suspects.iter().map(line));
     }
     let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
     // A device that is gone gets no more requests.
@@ -85,7 +78,7 @@ async fn confirm_class(
         let is_divided = selection == whole && plain;
         let outcome = match &gone {
             _ if !context.plan.confirm => {
-                Outcome::of(ConfirmationFacts::Impossible("--no-confirm was given".to_owned()))
+                Outcome::of(ConfirmationFacts::Impossible(NOT_CONFIRMED.to_owned()))
             }
             Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
             None => {

@@ -23,8 +23,8 @@ use crate::run::engine::{
     Budget, Clocked, Context, Done, Finished, Job, Limit, MakeOrders, RunState, Settle, Stopped, keep_output,
     outcome, supervise,
 };
-use crate::run::runners::framework::Suite;
-use crate::run::runners::java::{Last, Repeating, classes_text, tests_of};
+use crate::run::runners::framework::{NOT_CONFIRMED, Suite};
+use crate::run::runners::java::{Last, Repeating, classes_text, list, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
@@ -32,12 +32,8 @@ use memgate_analysis::{JavaSuspect, ProcessRecord, Unit, base_of, growing_tests,
 use memgate_launch::Exit;
 use memgate_wire::options::Detail;
 
-/// Maximum number of suspects that are listed.
-const SHOWN: usize = 5;
 /// Exit status of our launcher if it does not find the test.
 const NO_SUCH_TEST: i32 = 3;
-/// Why nothing is repeated.
-const NOT_CONFIRMED: &str = "--no-confirm was given";
 /// Up to this many tests are all confirmed if the rounds over them gave no result.
 const FEW: usize = 8;
 
@@ -55,12 +51,10 @@ pub(super) async fn confirm(
     if total > 0 && context.plan.confirm {
         let alone = if total == 1 { "" } else { ", each alone" };
         context.console.line(&format!("{}: confirming {}{alone}", suite.facts.name, classes_text(total)));
-        for suspect in suspects.iter().take(SHOWN) {
-            context.console.line(&format!("  {}: {}", suspect.suite, suspect.seen()));
-        }
-        if total > SHOWN {
-            context.console.line(&format!("  and {} more", total - SHOWN));
-        }
+        list(
+            context.console,
+            suspects.iter().map(|suspect| format!("{}: {}", suspect.suite, suspect.seen())),
+        );
     }
     let console = context.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);

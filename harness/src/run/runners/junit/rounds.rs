@@ -27,15 +27,13 @@ use crate::run::engine::{
     keep_output, supervise, test_id,
 };
 use crate::run::runners::framework::Suite;
-use crate::run::runners::java::classes_text;
+use crate::run::runners::java::{classes_text, list};
 use crate::session::facts::{EndingFacts, JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
 /// Compiler directives that exclude all methods from compilation.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
-/// Maximum number of changed windows that are listed.
-const SHOWN: usize = 5;
 /// Maximum number of excluded classes; for each, the rounds start again.
 const MAX_BREAKING: usize = 3;
 
@@ -309,12 +307,7 @@ impl Orders for Suspects {
 fn tell(console: &Console, suite: &str, compared: &Compared, total: usize) {
     let same = compared.unchanged.len();
     console.line(&format!("{suite}: {same} of {} left no more than the baseline says", classes_text(total)));
-    for changed in compared.changed.iter().take(SHOWN) {
-        console.line(&format!("  {changed}"));
-    }
-    if compared.changed.len() > SHOWN {
-        console.line(&format!("  and {} more", compared.changed.len() - SHOWN));
-    }
+    list(console, compared.changed.iter());
 }
 
 fn facts_of(suite: &mut Suite) -> &mut JavaFacts {
