@@ -13,6 +13,7 @@ use memgate_wire::options::Detail;
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
+use super::drive::Done;
 use super::dump::Dump;
 use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::output::Progress;
@@ -179,6 +180,11 @@ pub(super) async fn one(
     if let Some(dump) = dump {
         dump.finish(context.console).await;
     }
+    Ok(outcome_of(done, known, &outcome, &output, measured))
+}
+
+/// The result of a run that was to repeat a selection; `known`: the names that the selection may have in the app.
+fn outcome_of(done: Done, known: Vec<String>, last: &Last, output: &str, measured: &mut Suite) -> Outcome {
     let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
     let failed = done.incomplete();
     let ran = |record: &ProcessRecord, id: &str| {
@@ -193,12 +199,12 @@ pub(super) async fn one(
         let other = other.map(|other| format!("alone, {other} ran instead"));
         let why = failed.or(other).unwrap_or_else(|| "alone, the test did not run".to_owned());
         let facts = ConfirmationFacts::Broken(format!("{why} (what was printed: {output})"));
-        return Ok(Outcome { gone, ..Outcome::of(facts) });
+        return Outcome { gone, ..Outcome::of(facts) };
     };
     let facts = ConfirmationFacts::Repeated(process.facts());
     measured.processes.push(process);
     let id = known.into_iter().nth(as_what).filter(|_| as_what > 0);
-    Ok(Outcome { id, facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
+    Outcome { id, facts, leaks: last.leaks.load(Ordering::Acquire), gone }
 }
 
 /// Orders for a process that repeats one test. If the process names the test differently than before (a parameter
