@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 
 use super::line::{LineRun, Lookup, NewRun, Seen, Traces};
+use super::line_id::LineId;
 use super::read::event_row;
 use super::rows::{self, Value};
 use super::transaction::Adding;
@@ -142,7 +143,7 @@ impl Folding<'_, '_> {
         }
         // Leaks that are new or came back.
         let leaks: Vec<i64> = seen.into_keys().collect();
-        let line = (self.adding.project, self.branch, self.environment);
+        let line = self.line();
         let known = rows::leaks_of_line(self.adding.connection(), line, &leaks).await?;
         for leak in leaks {
             if known.contains(&leak) || !self.fold_newest(leak).await? {
@@ -152,11 +153,14 @@ impl Folding<'_, '_> {
         Ok(())
     }
 
+    fn line(&self) -> LineId {
+        LineId { project: self.adding.project, branch: self.branch, environment: self.environment }
+    }
+
     /// Folds a leak that is new on the line, from its newest runs. `false`: these runs are too few.
     async fn fold_newest(&mut self, leak: i64) -> Result<bool, StoreError> {
-        let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
         if self.newest.is_none() {
-            let rows = sqlx::query(sql::NEWEST_LINE_RUNS).bind(project).bind(branch).bind(environment);
+            let rows = self.line().query(sql::NEWEST_LINE_RUNS);
             let rows = rows.bind(MOST_NEWEST).fetch_all(self.adding.connection()).await?;
             self.newest = Some(rows.iter().rev().map(LineRun::read).collect::<Result<Vec<_>, _>>()?);
         }
@@ -178,13 +182,7 @@ impl Folding<'_, '_> {
         if is_its_line && new.on_line {
             leaks.extend(new.seen.keys());
         }
-        let rows = sqlx::query(sql::LINE_STATES)
-            .bind(self.adding.project)
-            .bind(self.branch)
-            .bind(self.environment)
-            .fetch_all(self.adding.connection())
-            .await?;
-        for row in rows {
+        for row in self.line().query(sql::LINE_STATES).fetch_all(self.adding.connection()).await? {
             leaks.insert(row.try_get(0)?);
         }
         for leak in leaks {
@@ -195,24 +193,17 @@ impl Folding<'_, '_> {
 
     /// Folds all observations of a leak, from the first on.
     async fn fold_whole(&mut self, leak: i64) -> Result<(), StoreError> {
-        let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
-        let line = sqlx::query(sql::LINE_RUNS).bind(project).bind(branch).bind(environment);
+        let line = self.line();
         let runs = match self.runs.take() {
             Some(runs) => runs,
             None => {
-                let rows = line.fetch_all(self.adding.connection()).await?;
+                let rows = line.query(sql::LINE_RUNS).fetch_all(self.adding.connection()).await?;
                 rows.iter().map(LineRun::read).collect::<Result<Vec<_>, _>>()?
             }
         };
         let followed = self.followed(leak, &runs).await?;
         self.runs = Some(runs);
-        let rows = sqlx::query(sql::EVENTS)
-            .bind(project)
-            .bind(branch)
-            .bind(environment)
-            .bind(leak)
-            .fetch_all(self.adding.connection())
-            .await?;
+        let rows = line.query(sql::EVENTS).bind(leak).fetch_all(self.adding.connection()).await?;
         let mut before = Vec::with_capacity(rows.len());
         for row in rows {
             before.push(Event {

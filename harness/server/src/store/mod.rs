@@ -16,6 +16,7 @@ mod ids;
 #[cfg(test)]
 mod keys;
 mod line;
+mod line_id;
 mod lives;
 mod notices;
 mod open;

@@ -11,6 +11,7 @@ use sqlx::query::Query;
 use sqlx::{Any, Row as _};
 
 use super::ids::Ids;
+use super::line_id::LineId;
 use super::read::{KnownLeak, run_row, state_of};
 use super::{Shifted, Store, StoreError, rows, statements as sql};
 use crate::view::{RunRow, State};
@@ -239,7 +240,7 @@ impl Store {
             if since >= last {
                 continue;
             }
-            let mut found = self.shifts_since((project, branch, environment), since).await?;
+            let mut found = self.shifts_since(LineId { project, branch, environment }, since).await?;
             found.retain(|(run, _)| *run < ahead);
             let line = (project, channel.to_owned(), branch, environment, last);
             let Some(run) = found.iter().map(|(run, _)| *run).max() else {

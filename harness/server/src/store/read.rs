@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::any::{AnyArguments, AnyRow};
 
+use super::line_id::LineId;
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{EventRow, Overview, RunRow, Selection, State};
 
@@ -23,6 +24,13 @@ pub(super) struct Shown {
     pub(super) branch: i64,
     pub(super) environment: i64,
     pub(super) selection: Selection,
+}
+
+impl Shown {
+    pub(super) const fn line(&self) -> LineId {
+        let Self { project, branch, environment, .. } = *self;
+        LineId { project, branch, environment }
+    }
 }
 
 /// A stored leak with its id.
@@ -69,13 +77,7 @@ impl Store {
             }
         }
         let since = jiff::Timestamp::now().as_microsecond() - LATELY_US;
-        let fixed = sqlx::query(sql::FIXED_SINCE)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .bind(since)
-            .fetch_one(&self.pool)
-            .await?;
+        let fixed = shown.line().query(sql::FIXED_SINCE).bind(since).fetch_one(&self.pool).await?;
         let runs = sqlx::query(sql::RUNS_NEWEST).bind(shown.project).fetch_all(&self.pool).await?;
         let events = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
         Ok(Some(Overview {
@@ -97,12 +99,7 @@ impl Store {
         statement: &'static str,
         shown: &Shown,
     ) -> Result<Vec<AnyRow>, sqlx::Error> {
-        sqlx::query(statement)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await
+        shown.line().query(statement).fetch_all(&self.pool).await
     }
 
     async fn lines(&self, query: Query<'_>) -> Result<Vec<Line>, StoreError> {

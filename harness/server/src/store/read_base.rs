@@ -15,6 +15,7 @@ use memgate_history::sha256_hex;
 use memgate_model::{BASE_VERSION, Base, BaseLeak, BaseLeaks, Metric};
 use sqlx::Row as _;
 
+use super::line_id::LineId;
 use super::read::{chain, sha, state_of};
 use super::read_runs::Rosters;
 use super::{Store, StoreError, statements as sql};
@@ -48,10 +49,9 @@ impl Store {
         let Some(branch) = self.id(sql::BRANCH, Some(id), &wanted.branch).await? else { return Ok(None) };
         let digest = sha256_hex(&serde_json::to_vec(&wanted.environment)?);
         let Some(environment) = self.id(sql::ENVIRONMENT, Some(id), &digest).await? else { return Ok(None) };
-        let line = (id, branch, environment);
+        let line = LineId { project: id, branch, environment };
         let mut measured = HashMap::<String, Measured>::new();
-        let rows = sqlx::query(sql::WHOLE_RUNS).bind(id).bind(branch).bind(environment);
-        for row in rows.fetch_all(&self.pool).await? {
+        for row in line.query(sql::WHOLE_RUNS).fetch_all(&self.pool).await? {
             let key: String = row.try_get(1)?;
             let run = Measured { run: row.try_get(0)?, place: row.try_get(2)?, roster: row.try_get(3)? };
             measured.entry(sha(&key).to_owned()).or_insert(run);
@@ -111,10 +111,10 @@ impl Store {
     /// Leaks of the line at a place, and the tests that had those that are alive.
     async fn leaks_at(
         &self,
-        line: (i64, i64, i64),
+        line: LineId,
         at: &Measured,
     ) -> Result<(BTreeMap<String, BaseLeak>, BTreeSet<i64>), StoreError> {
-        let ask = |statement| sqlx::query(statement).bind(line.0).bind(line.1).bind(line.2).bind(at.place);
+        let ask = |statement: &'static str| line.query(statement).bind(at.place);
         let (mut leaks, mut ids) = (BTreeMap::<i64, BaseLeak>::new(), BTreeMap::<i64, String>::new());
         // Leaks that come and go, from their first commit on: a run that saw nothing has fixed nothing.
         let mut flaky = BTreeSet::<i64>::new();

@@ -7,6 +7,7 @@ use memgate_model::LeakKind;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use super::line_id::LineId;
 use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, state_of};
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
@@ -136,17 +137,15 @@ impl Store {
 
     /// All leaks of a line, the worst first.
     pub(super) async fn leaks_of_line(&self, shown: &Shown) -> Result<Vec<LeakRow>, StoreError> {
-        let line = (shown.project, shown.branch, shown.environment);
-        let mut tests = self.last_tests(line).await?;
+        let mut tests = self.last_tests(shown.line()).await?;
         let rows = self.of_line(sql::LEAKS_OF_LINE, shown).await?;
         worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
     }
 
     /// At most `most` leaks of a line that are alive, the worst first.
     pub(super) async fn worst_of_line(&self, shown: &Shown, most: i64) -> Result<Vec<LeakRow>, StoreError> {
-        let line = (shown.project, shown.branch, shown.environment);
-        let rows = sqlx::query(sql::WORST_OF_LINE).bind(line.0).bind(line.1).bind(line.2).bind(most);
-        let rows = rows.fetch_all(&self.pool).await?;
+        let line = shown.line();
+        let rows = line.query(sql::WORST_OF_LINE).bind(most).fetch_all(&self.pool).await?;
         let leaks = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let mut tests = by_leak(rows::last_tests(&mut *self.pool.acquire().await?, line, &leaks).await?)?;
         worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
@@ -169,9 +168,8 @@ impl Store {
     }
 
     /// Tests that had a leak in the last run that saw it, by leak.
-    async fn last_tests(&self, line: (i64, i64, i64)) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
-        let rows = sqlx::query(sql::LAST_TESTS).bind(line.0).bind(line.1).bind(line.2);
-        by_leak(rows.fetch_all(&self.pool).await?)
+    async fn last_tests(&self, line: LineId) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
+        by_leak(line.query(sql::LAST_TESTS).fetch_all(&self.pool).await?)
     }
 
     /// Tests that had one leak in the last run that saw it, by branch and environment.

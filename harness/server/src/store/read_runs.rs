@@ -38,14 +38,7 @@ impl Store {
             let Some(row) = row else { return Ok(None) };
             (place, run) = (row.try_get(17)?, before);
         }
-        let rows = sqlx::query(sql::RUNS_OF_LINE)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .bind(place)
-            .bind(run)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows = shown.line().query(sql::RUNS_OF_LINE).bind(place).bind(run).fetch_all(&self.pool).await?;
         let mut runs = rows.iter().map(run_row).collect::<Result<Vec<_>, _>>()?;
         let has_more = runs.len() > MOST_RUNS;
         runs.truncate(MOST_RUNS);
@@ -105,10 +98,9 @@ impl Store {
         metric: Option<Metric>,
     ) -> Result<Option<TestView>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let runs = sqlx::query(sql::CURVE_RUNS)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
+        let runs = shown
+            .line()
+            .query(sql::CURVE_RUNS)
             .bind(suite.to_owned())
             .bind(name.to_owned())
             .fetch_all(&self.pool)
@@ -348,10 +340,9 @@ impl Store {
     ) -> Result<Vec<Point>, StoreError> {
         let mut data = BTreeMap::<(i64, bool), Vec<u8>>::new();
         let limits = limits_of(metric);
-        let rows = sqlx::query(sql::CURVE_COLUMNS)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
+        let rows = shown
+            .line()
+            .query(sql::CURVE_COLUMNS)
             .bind(metric.name())
             .bind(limits.clone())
             .fetch_all(&self.pool)

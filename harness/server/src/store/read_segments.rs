@@ -7,6 +7,7 @@ use memgate_history::{Figure, column, level, noise};
 use memgate_model::Metric;
 use sqlx::Row as _;
 
+use super::line_id::LineId;
 use super::read_runs::{Roster, Rosters};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::Selection;
@@ -83,7 +84,7 @@ impl Store {
         choice: &Choice,
     ) -> Result<Option<(Selection, Vec<Series>)>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let of_line = self.figures_of_line((shown.project, shown.branch, shown.environment), NEWEST).await?;
+        let of_line = self.figures_of_line(shown.line(), NEWEST).await?;
         let series = of_line.into_iter().map(|Figures { suite, name, metric, commits }| {
             let since = last_shift(metric, &commits);
             let measured = |commit: Commit| Measured {
@@ -101,7 +102,7 @@ impl Store {
     /// `told`. A rise from zero is a leak, and is reported as one.
     pub(super) async fn shifts_since(
         &self,
-        line: (i64, i64, i64),
+        line: LineId,
         told: i64,
     ) -> Result<Vec<(i64, Shifted)>, StoreError> {
         let mut found = Vec::new();
@@ -118,19 +119,9 @@ impl Store {
     }
 
     /// Figures of the newest runs of a line, by metric, then by test.
-    async fn figures_of_line(
-        &self,
-        (project, branch, environment): (i64, i64, i64),
-        newest: i64,
-    ) -> Result<Vec<Figures>, StoreError> {
-        let of_line = |statement| {
-            sqlx::query(statement)
-                .bind(project)
-                .bind(branch)
-                .bind(environment)
-                .bind(newest)
-                .fetch_all(&self.pool)
-        };
+    async fn figures_of_line(&self, line: LineId, newest: i64) -> Result<Vec<Figures>, StoreError> {
+        let project = line.project;
+        let of_line = |statement: &'static str| line.query(statement).bind(newest).fetch_all(&self.pool);
         let rows = of_line(sql::NEWEST_OF_LINE).await?;
         let mut rosters = Rosters::default();
         let (mut runs, mut last) = (Vec::<Run>::with_capacity(rows.len()), String::new());

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
+use super::line_id::LineId;
 use super::read::{KnownLeak, leak_of};
 use super::{StoreError, statements as sql};
 
@@ -124,16 +125,16 @@ pub(super) async fn leaks(
     rows.iter().map(|row| Ok((row.try_get(0)?, leak_of(row, 1)?))).collect()
 }
 
-/// The leaks among `leaks` that a line (project, branch, environment) has or had.
+/// The leaks among `leaks` that a line has or had.
 pub(super) async fn leaks_of_line(
     connection: &mut AnyConnection,
-    (project, branch, environment): (i64, i64, i64),
+    line: LineId,
     leaks: &[i64],
 ) -> Result<BTreeSet<i64>, sqlx::Error> {
     let mut known = BTreeSet::new();
     for leaks in leaks.chunks(NAMED) {
         let text = listed(sql::HAS_LEAKS, 4, leaks.len());
-        let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(branch).bind(environment);
+        let query = line.query(AssertSqlSafe(text));
         let query = leaks.iter().fold(query, |query, leak| query.bind(*leak));
         for row in query.fetch_all(&mut *connection).await? {
             known.insert(row.try_get(0)?);
@@ -145,14 +146,14 @@ pub(super) async fn leaks_of_line(
 /// The tests that had these leaks, at most [`NAMED`], in the last run of a line that saw them: leak, suite, name.
 pub(super) async fn last_tests(
     connection: &mut AnyConnection,
-    (project, branch, environment): (i64, i64, i64),
+    line: LineId,
     leaks: &[i64],
 ) -> Result<Vec<AnyRow>, sqlx::Error> {
     if leaks.is_empty() {
         return Ok(Vec::new());
     }
     let text = listed(sql::LAST_TESTS_OF, 4, leaks.len());
-    let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(branch).bind(environment);
+    let query = line.query(AssertSqlSafe(text));
     leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
 }
 
