@@ -1,4 +1,5 @@
-//! One file per command: request in, exit code out.
+//! One file per command: request in, exit code out. [`settings`] reads the files that commands depend on, and
+//! [`packages`] says how to install what is missing.
 
 mod accounts;
 mod baseline;

@@ -1,4 +1,6 @@
-//! The origin of a run, from the variables of the CI system, and from the repository if these are not set.
+//! The origin of a run: its commit, CI job and machine.
+//!
+//! Data flow: the variables of the CI system ([`ci`]); what they do not say, from git ([`repository`]) → `Origin`.
 
 mod ci;
 mod repository;

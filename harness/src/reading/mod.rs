@@ -1,5 +1,8 @@
-//! Reads streams into records: the frames of one process, live or from its file, with original names, go into an
-//! `Observer`.
+//! Reads streams into records.
+//!
+//! Data flow: the bytes of a file that may still be written, or of a packed one ([`packed`]) → [`stream`]: its frames →
+//! lists of Android's malloc debugging become snapshots ([`malloc_debug`]), Java names the original ones → an
+//! `Observer`, one for each process.
 
 pub mod malloc_debug;
 pub(crate) mod packed;

@@ -7,6 +7,9 @@
 //! configured interval. The samples are first written to `NAME.os.mgf`, so that reading the folder later gives the same
 //! frames.
 //!
+//! If asked, the thread also searches a sleeping copy of the process for what holds its blocks ([`copy`]), and writes
+//! the holders next to the stream.
+//!
 //! A process's death is reported by its pidfd, which the watcher polls together with the folder. This module judges
 //! nothing.
 

@@ -1,7 +1,8 @@
 //! Inspects the programs to run, and builds the commands that repeat their tests.
 //!
-//! [`inspect`] looks at a program's file without running it. [`gtest`], [`junit`] and [`command`] turn data of the
-//! screening pass into the command lines that confirm suspects. Only [`gtest::list_tests`] starts a process here.
+//! Data flow: a program's file → [`inspect`] tells its kind without running it → the run screens it → [`gtest`],
+//! [`junit`], [`instrumentation`] and [`command`] turn data of the screening pass into the command lines that confirm
+//! suspects. [`ctest`] reads the lists of ctest. Only [`gtest::list_tests`] starts a process here.
 
 pub mod command;
 pub mod ctest;
