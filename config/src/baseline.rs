@@ -110,11 +110,12 @@ impl Baseline {
     }
 
     /// Accepts the figures of every suite in the report. Suites that did not run keep theirs, and so do tests that were
-    /// not judged or could not be measured. After a `partial` run, tests that did not run keep their figures. Their
+    /// not judged, could not be measured, or are covered by a class that leaks as a whole. After a `partial` run, tests that did not run keep their figures. Their
     /// suite keeps its figures too: a part of its tests does not measure the whole suite. Returns the number of tests
     /// whose figures were accepted.
     pub fn accept(&mut self, report: &RunReport, partial: bool) -> usize {
         let mut taken = 0;
+        let covered = report.covered_by_classes();
         for suite in &report.suites {
             let accepted = self.suites.entry(suite.name.clone()).or_default();
             let ran = |id: &String| suite.tests.iter().any(|test| test.id == *id);
@@ -122,7 +123,7 @@ impl Baseline {
                 accepted.metrics.extend(figures(&suite.metrics));
             }
             for test in &suite.tests {
-                if !matches!(test.verdict, Verdict::Error | Verdict::NotJudged) {
+                if test.is_judged() && !covered.contains(&(suite.name.as_str(), test.id.as_str())) {
                     accepted.tests.insert(test.id.clone(), figures(&test.metrics).collect());
                     taken += 1;
                 }
@@ -243,6 +244,22 @@ mod tests {
             started: "2026-11-21T10:00:00Z".to_owned(),
             ..RunReport::new("tiles", "s", Verdict::Pass, vec![suite])
         }
+    }
+
+    /// Regression: the class has the growth, so its tests were accepted with nothing, and failed when they had it again.
+    #[test]
+    fn tests_of_a_class_that_leaks_as_a_whole_keep_what_was_accepted() {
+        let mut baseline = Baseline::default();
+        assert_eq!(baseline.accept(&run(&[("a.TileTest.scroll", Verdict::Fail, 61.0)]), false), 1);
+        let mut covered =
+            run(&[("a.TileTest.scroll", Verdict::Pass, 0.0), ("a.TileTest", Verdict::Fail, 61.0)]);
+        covered.suites[0].tests[1].is_class = true;
+        let kept = |baseline: &Baseline| {
+            baseline.test_figure("engine", "a.TileTest.scroll", Metric::NativeLiveBytes, Per::Iteration)
+        };
+        assert_eq!((baseline.accept(&covered, false), kept(&baseline)), (1, Some(61.0)));
+        covered.suites[0].tests[0].confirmed = true;
+        assert_eq!((baseline.accept(&covered, false), kept(&baseline)), (2, Some(0.0)), "it ran alone");
     }
 
     /// Regression: such a test had no figure, so its leak stayed a warning forever.

@@ -117,9 +117,9 @@ fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
         };
         let places: BTreeMap<String, usize> =
             same.tests.iter().enumerate().map(|(place, test)| (test.id.clone(), place)).collect();
-        for test in suite.tests.iter().filter(|test| is_judged(test)) {
+        for test in suite.tests.iter().filter(|test| test.is_judged()) {
             match places.get(&test.id).and_then(|place| same.tests.get_mut(*place)) {
-                Some(same) if is_judged(same) => {}
+                Some(same) if same.is_judged() => {}
                 Some(same) => same.clone_from(test),
                 None => same.tests.push(test.clone()),
             }
@@ -133,15 +133,11 @@ fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
 pub fn has_unknown(before: &[RunReport], now: &RunReport) -> bool {
     let judged = |report: &RunReport| -> BTreeSet<(String, String)> {
         let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-        let judged = tests.filter(|(_, test)| is_judged(test));
+        let judged = tests.filter(|(_, test)| test.is_judged());
         judged.map(|(suite, test)| (suite.name.clone(), test.id.clone())).collect()
     };
     let known: BTreeSet<_> = before.iter().flat_map(judged).collect();
     !judged(now).is_subset(&known)
-}
-
-const fn is_judged(test: &TestReport) -> bool {
-    matches!(test.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
 }
 
 /// Leaks that count against their tests.

@@ -2,14 +2,12 @@
 //! only one of the runs judged a test.
 //!
 //! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
-//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is gone only if one of its
-//! tests was judged and did not have it.
+//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is gone only if each of its
+//! tests was judged and does not have it ([`RunReport::tests_without_other_leaks`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{
-    LeakKind, Metric, Per, RunReport, Verdict, format_bytes, format_number_of, format_value,
-};
+use memgate_model::{LeakKind, Metric, Per, RunReport, format_bytes, format_number_of, format_value};
 use serde::Serialize;
 
 use crate::culprit;
@@ -25,11 +23,11 @@ pub enum Change {
     Grew,
     /// Its test leaks less.
     Shrank,
-    /// The second run does not have it.
+    /// The second run judged each of its tests, and none has it.
     Gone,
     /// It did not change.
     Same,
-    /// None of its tests was judged in the other run.
+    /// The other run does not show whether it has it.
     NotCompared,
 }
 
@@ -115,6 +113,8 @@ pub struct TestSide {
     pub figures: BTreeMap<Metric, FigureSide>,
     /// Its leaks.
     pub leaks: Vec<LeakSide>,
+    /// It has no other leaks than these.
+    pub has_no_others: bool,
 }
 
 /// A figure of a test.
@@ -150,9 +150,8 @@ impl Side {
     #[must_use]
     pub fn of(report: &RunReport) -> Self {
         let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-        let judged =
-            tests.filter(|(_, test)| matches!(test.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail));
-        let sides = judged.map(|(suite, test)| {
+        let telling = report.tests_without_other_leaks();
+        let sides = tests.filter(|(_, test)| test.is_judged()).map(|(suite, test)| {
             let figures = test.metrics.iter().map(|(metric, figure)| {
                 let counts = figure.threshold.is_some();
                 let bounds = (figure.low, figure.high);
@@ -165,7 +164,8 @@ impl Side {
                 line: culprit::of_leak(leak, test),
                 waived: leak.waiver.is_some(),
             });
-            let side = TestSide { figures: figures.collect(), leaks: leaks.collect() };
+            let has_no_others = telling.contains(&(suite.name.as_str(), test.id.as_str()));
+            let side = TestSide { figures: figures.collect(), leaks: leaks.collect(), has_no_others };
             (format!("{}::{}", suite.name, test.id), side)
         });
         Self { session: report.session.clone(), tests: sides.collect() }
@@ -196,8 +196,10 @@ impl Comparison {
                 let (old, new) = (found_before.get(id), found_after.get(id));
                 let (leak, tests) = new.or(old)?;
                 let change = match (old, new) {
-                    (None, _) if tests.iter().any(|test| tests_before.contains_key(test)) => Change::New,
-                    (_, None) if tests.iter().any(|test| tests_after.contains_key(test)) => Change::Gone,
+                    (None, _) if tests.iter().any(|test| !entries(tests_before, test).is_empty()) => {
+                        Change::New
+                    }
+                    (_, None) if tests.iter().all(|test| is_without(tests_after, test)) => Change::Gone,
                     (None, _) | (_, None) => Change::NotCompared,
                     (Some((old, _)), Some((new, names))) => grown(old, new, names, tests_before, tests_after),
                 };
@@ -282,6 +284,22 @@ fn first_of(tests: &[String]) -> String {
     }
 }
 
+/// The judged entries that count for a test. A class that leaks as a whole has an entry of its own; in other runs its
+/// tests count.
+fn entries<'a>(tests: &'a Tests, name: &str) -> Vec<&'a TestSide> {
+    if let Some(test) = tests.get(name) {
+        return vec![test];
+    }
+    let first = format!("{name}.");
+    let after = tests.range(first.clone()..);
+    after.take_while(|(name, _)| name.starts_with(&first)).map(|(_, test)| test).collect()
+}
+
+/// Does a run show that a test does not have a leak, which the run does not name?
+fn is_without(tests: &Tests, name: &str) -> bool {
+    entries(tests, name).into_iter().any(|test| test.has_no_others)
+}
+
 fn leaks(tests: &Tests) -> Found<'_> {
     let mut found = Found::new();
     for (name, test) in tests {
@@ -340,6 +358,8 @@ fn figures(before: &Tests, after: &Tests, told: &BTreeSet<String>) -> Vec<Figure
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::{TestReport, Verdict};
+
     use super::*;
     use crate::sample;
 
@@ -393,6 +413,36 @@ mod tests {
         assert_eq!(told.leaks[0].change, Change::NotCompared);
         assert_eq!(told.only_before, ["engine_tests::MapCache.scroll"]);
         assert_eq!(Comparison::of(&without, &sample::leak()).leaks[0].change, Change::NotCompared);
+    }
+
+    #[test]
+    fn a_leak_is_not_gone_while_its_class_leaks_as_a_whole_or_one_of_its_tests_was_left_out() {
+        let of = |report: &RunReport| Comparison::of(&sample::leak(), report).leaks;
+        let mut covered = fixed();
+        let tests = &mut covered.suites[0].tests;
+        let mut class = sample::leak().suites[0].tests[1].clone();
+        (class.id, class.is_class) = ("MapCache".to_owned(), true);
+        class.leaks[0].id = "n1-of-the-class".to_owned();
+        tests[1].confirmed = false;
+        tests.push(class);
+        let change =
+            |leaks: Vec<LeakChange>, id: &str| leaks.into_iter().find(|it| it.id == id).unwrap().change;
+        let id = "n1-5f1c09a2b47d1e03";
+        assert_eq!(change(of(&covered), id), Change::NotCompared);
+        assert_eq!(change(of(&covered), "n1-of-the-class"), Change::New, "its tests were judged without it");
+        let ended = Comparison::of(&covered, &fixed()).leaks;
+        assert_eq!(
+            change(ended, "n1-of-the-class"),
+            Change::Gone,
+            "a class has an entry only while it leaks"
+        );
+        covered.suites[0].tests[1].confirmed = true;
+        assert_eq!(change(of(&covered), id), Change::Gone, "its test ran alone");
+
+        let mut both = sample::leak();
+        let second = TestReport { id: "MapCache.zoom".to_owned(), ..both.suites[0].tests[1].clone() };
+        both.suites[0].tests.push(second);
+        assert_eq!(Comparison::of(&both, &fixed()).leaks[0].change, Change::NotCompared, "zoom may have it");
     }
 
     #[test]

@@ -175,7 +175,7 @@ mod tests {
             duration_s: 0.25,
             figures: [(Metric::NativeLiveBytes, Figure { value: 61.0, interval: Some((60.0, 62.0)) })].into(),
             limits: [].into(),
-            is_open: false,
+            tells_absence: true,
         };
         let how = How::Counted;
         let record = RunRecord {

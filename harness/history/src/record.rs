@@ -71,8 +71,8 @@ pub struct TestRecord {
     pub figures: BTreeMap<Metric, Figure>,
     /// Its finite limits above zero. A larger figure fails.
     pub limits: BTreeMap<Metric, f64>,
-    /// The test or its whole class grew or may grow, but the report names no leak. So it may have any leak.
-    pub is_open: bool,
+    /// If this test did not see a leak: does that show that the test does not have it?
+    pub tells_absence: bool,
 }
 
 /// A leak of a test.
@@ -193,26 +193,6 @@ pub enum RecordError {
 }
 
 impl TestRecord {
-    /// Was it judged?
-    #[must_use]
-    pub const fn is_judged(&self) -> bool {
-        matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
-    }
-
-    /// If this test did not see a leak: does that show that the test does not have it? Not if it left something within
-    /// its limits, or if its growth is unconfirmed, because then the report names no leak.
-    #[must_use]
-    pub fn tells_absence(&self) -> bool {
-        let leaves = |(metric, limit): (&Metric, &f64)| {
-            metric.leaks().is_some()
-                && self.figures.get(metric).is_some_and(|figure| {
-                    let least = figure.interval.map_or(figure.value, |(low, _)| low);
-                    least > 0.0 && least <= *limit
-                })
-        };
-        self.is_judged() && !self.is_open && !self.limits.iter().any(leaves)
-    }
-
     /// It passed, and there is nothing to report.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
@@ -227,6 +207,7 @@ impl RunRecord {
     /// It has too many tests or leaks, or invalid names.
     pub fn of(report: &RunReport) -> Result<Self, RecordError> {
         let mut found = BTreeMap::<(&str, Cow<'_, str>), Found<'_>>::new();
+        let telling = report.tests_without_other_leaks();
         for suite in &report.suites {
             if !suite.metrics.is_empty() {
                 found.entry((&suite.name, Cow::Borrowed(""))).or_default().tell(of_suite(suite));
@@ -235,13 +216,11 @@ impl RunRecord {
             for test in &suite.tests {
                 named("test", &test.id)?;
                 let found = found.entry((&suite.name, name_of(test))).or_default();
-                found.tell(of_test(suite, test));
-                found.was_repeated |= test.confirmed;
+                found.tell(of_test(suite, test, telling.contains(&(&suite.name, &test.id))));
                 found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak))));
                 found.leaks.extend(test.one_time.iter().map(|leak| (leak, How::OneTime)));
             }
         }
-        open_classes(&mut found);
         limited("tests", found.len(), MOST_TESTS)?;
         let mut record = Self {
             verdict: report.verdict,
@@ -340,34 +319,12 @@ struct Found<'r> {
     told: Option<TestRecord>,
     /// The leaks of all entries.
     leaks: Vec<(&'r Leak, How)>,
-    /// Was the test repeated, alone?
-    was_repeated: bool,
 }
 
 impl Found<'_> {
-    fn tell(&mut self, mut entry: TestRecord) {
-        if let Some(told) = &mut self.told {
-            told.is_open |= entry.is_open;
-            entry.is_open = told.is_open;
-        }
+    fn tell(&mut self, entry: TestRecord) {
         if self.told.as_ref().is_none_or(|told| told.verdict < entry.verdict) {
             self.told = Some(entry);
-        }
-    }
-}
-
-/// If a test class leaks as a whole, or it is unknown what it leaves, it is also unknown for those of its tests that
-/// did not run alone. A leak of such a test may have another id in its class.
-fn open_classes(found: &mut BTreeMap<(&str, Cow<'_, str>), Found<'_>>) {
-    let grows = |told: &TestRecord| told.is_open || told.verdict >= Verdict::Warn;
-    let is_open = |found: &Found<'_>| found.told.as_ref().is_some_and(|told| told.is_class && grows(told));
-    let open = found.iter().filter(|(_, found)| is_open(found)).map(|(name, _)| name.clone());
-    for (suite, class) in open.collect::<Vec<_>>() {
-        let first = format!("{class}.");
-        let after = found.range_mut((suite, Cow::from(first.clone()))..);
-        let tests = after.take_while(|((of, name), _)| *of == suite && name.starts_with(&first));
-        for (_, test) in tests.filter(|(_, test)| !test.was_repeated) {
-            test.told.iter_mut().for_each(|told| told.is_open = true);
         }
     }
 }
@@ -401,11 +358,11 @@ fn of_suite(suite: &SuiteReport) -> TestRecord {
         duration_s: suite.screened_s,
         figures: figures(&suite.metrics),
         limits: limits(&suite.metrics),
-        is_open: false,
+        tells_absence: true,
     }
 }
 
-fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
+fn of_test(suite: &SuiteReport, test: &TestReport, tells_absence: bool) -> TestRecord {
     let record = TestRecord {
         suite: suite.name.clone(),
         name: name_of(test).into_owned(),
@@ -416,25 +373,13 @@ fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
         duration_s: test.duration_s,
         figures: BTreeMap::new(),
         limits: BTreeMap::new(),
-        is_open: is_open(test),
+        tells_absence,
     };
-    if !record.is_judged() {
+    if !test.is_judged() {
         return record;
     }
     let metrics = if test.clean { &suite.clean_metrics } else { &test.metrics };
     TestRecord { figures: figures(metrics), limits: limits(metrics), ..record }
-}
-
-/// May the test have a leak that its report does not name? Not if only figures that count no leaks exceed their limits
-/// (total allocations, memory of the process), and all figures that count leaks are within their limits.
-fn is_open(test: &TestReport) -> bool {
-    let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|it| value.high > it.limit);
-    let (may_leak, others): (Vec<_>, Vec<_>) =
-        test.metrics.iter().partition(|(metric, _)| metric.leaks().is_some());
-    let is_explained = test.confirmed
-        && !may_leak.into_iter().any(|(_, value)| over(value))
-        && others.into_iter().any(|(_, value)| over(value));
-    test.verdict > Verdict::NotJudged && test.leaks.iter().all(|leak| leak.waiver.is_some()) && !is_explained
 }
 
 fn figures(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, Figure> {
@@ -650,10 +595,10 @@ mod tests {
             allowed["metrics"]["os.fds"]["threshold"] =
                 serde_json::json!({ "limit": limit, "level": "fail", "source": "memgate.yaml:3" });
             let record = RunRecord::of(&report(&serde_json::json!([allowed]))).unwrap();
-            assert_eq!(record.tests[0].tells_absence(), tells, "{value} of {limit}");
+            assert_eq!(record.tests[0].tells_absence, tells, "{value} of {limit}");
         }
         let unjudged = RunRecord::of(&report(&serde_json::json!([test("A.a", "not_judged", &[])]))).unwrap();
-        assert!(!unjudged.tests[0].tells_absence());
+        assert!(!unjudged.tests[0].tells_absence);
     }
 
     #[test]
@@ -666,7 +611,7 @@ mod tests {
             other["id"] = "A$B.b".into();
             let record =
                 RunRecord::of(&report(&serde_json::json!([of_class, alone, beside, other]))).unwrap();
-            let known = record.tests.iter().filter(|test| test.tells_absence());
+            let known = record.tests.iter().filter(|test| test.tells_absence);
             known.map(|test| test.name.clone()).collect::<Vec<_>>()
         };
         let class = |verdict: &str, leaks: &[(&str, Option<&str>)]| {

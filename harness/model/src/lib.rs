@@ -5,6 +5,7 @@
 //! [`SCHEMA_VERSION`].
 #![forbid(unsafe_code)]
 
+mod absence;
 mod base;
 mod class_name;
 mod followed;
@@ -17,6 +18,7 @@ mod report;
 mod runner;
 mod shard_number;
 
+pub use absence::TestNames;
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use class_name::{stable_class_name, stable_field_name};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};

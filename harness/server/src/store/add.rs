@@ -280,7 +280,7 @@ impl Adding<'_> {
         ids: &[i64],
     ) -> Result<(), StoreError> {
         let mut exceptions = Vec::new();
-        let tells = |(test, _): &(&TestRecord, &i64)| !test.is_plain() || !test.tells_absence();
+        let tells = |(test, _): &(&TestRecord, &i64)| !test.is_plain() || !test.tells_absence;
         for (test, id) in tests.iter().zip(ids).filter(tells) {
             exceptions.push([
                 self.project.into(),
@@ -288,7 +288,7 @@ impl Adding<'_> {
                 (*id).into(),
                 text(serde_json::to_value(test.outcome))?.into(),
                 text(serde_json::to_value(test.verdict))?.into(),
-                i64::from(test.tells_absence()).into(),
+                i64::from(test.tells_absence).into(),
                 test.reason.clone().into(),
                 expires.into(),
             ]);

@@ -93,9 +93,12 @@ impl Both {
         };
         let Some(row) = of_run(&self.runs)?.first().map(|at| &self.runs[*at]) else { return Ok(None) };
         let head = run_row(row)?;
-        let mut not_judged = BTreeSet::new();
+        let (mut not_judged, mut open) = (BTreeSet::new(), BTreeSet::new());
         for at in of_run(&self.verdicts)? {
             let verdict: Verdict = word(&self.verdicts[at].try_get::<String, _>(2)?)?;
+            if self.verdicts[at].try_get::<i64, _>(3)? == 0 {
+                open.insert(self.verdicts[at].try_get::<i64, _>(1)?);
+            }
             if !matches!(verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail) {
                 not_judged.insert(self.verdicts[at].try_get::<i64, _>(1)?);
             }
@@ -124,7 +127,9 @@ impl Both {
                 Some((*metric, FigureSide { value: figure.value, bounds, per: Per::Iteration, counts }))
             };
             let figures = columns.iter().filter_map(figure).collect();
-            side.tests.insert(format!("{suite}::{name}"), TestSide { figures, leaks: Vec::new() });
+            let has_no_others = !open.contains(test);
+            let of_test = TestSide { figures, leaks: Vec::new(), has_no_others };
+            side.tests.insert(format!("{suite}::{name}"), of_test);
         }
         let mut leaks = BTreeMap::new();
         for at in of_run(&self.sightings)? {

@@ -188,7 +188,7 @@ pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_i
 pub(super) const EXCEPTIONS: &str =
     "SELECT test_id, outcome, verdict, reason FROM exception WHERE project_id = $1 AND run_id = $2";
 pub(super) const VERDICTS_OF_TWO: &str =
-    "SELECT run_id, test_id, verdict FROM exception WHERE project_id = $1 AND run_id IN ($2, $3)";
+    "SELECT run_id, test_id, verdict, judged FROM exception WHERE project_id = $1 AND run_id IN ($2, $3)";
 pub(super) const NOT_JUDGED: &str =
     "SELECT run_id FROM exception WHERE project_id = $1 AND test_id = $2 AND judged = 0";
 pub(super) const NOT_JUDGED_BY: &str =
