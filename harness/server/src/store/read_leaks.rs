@@ -1,7 +1,12 @@
 //! Leaks of a line, and one leak on all lines.
+//!
+//! A line may have 20,000 leaks, whose bodies take seconds to read. A list reads the heads of all leaks, those bodies
+//! that its filter needs, and the whole leaks that it shows.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::TryStreamExt as _;
 use memgate_history::How;
 use memgate_model::LeakKind;
 use sqlx::Row as _;
@@ -29,15 +34,52 @@ impl Store {
         filter: &LeakFilter,
     ) -> Result<Option<Leaks>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let all = self.leaks_of_line(&shown).await?;
-        let owners: BTreeSet<String> = all.iter().flat_map(|leak| leak.owners.iter().cloned()).collect();
-        let suites: BTreeSet<String> =
-            all.iter().flat_map(|leak| &leak.tests).map(|test| suite(test).to_owned()).collect();
-        let mut leaks: Vec<LeakRow> = all.into_iter().filter(|leak| fits(leak, filter)).collect();
-        let of = leaks.len() as u64;
-        leaks.truncate(MOST_LEAKS);
+        let line = (shown.project, shown.branch, shown.environment);
+        let mut tests = self.last_tests(line).await?;
+        let suites: BTreeSet<String> = tests.values().flatten().map(|test| suite(test).to_owned()).collect();
+        let in_suite =
+            |leak: i64| tests.get(&leak).into_iter().flatten().any(|test| suite(test) == filter.suite);
+        let mut heads: Vec<Head> = Vec::new();
+        for row in self.of_line(sql::LEAK_HEADS_OF_LINE, &shown).await? {
+            let head = Head::of(&row)?;
+            if filter.state.shows(head.state) && (filter.suite.is_empty() || in_suite(head.leak)) {
+                heads.push(head);
+            }
+        }
+        let owned = self.owners_of_line(&shown).await?;
+        if !filter.owner.is_empty() {
+            heads.retain(|head| owned.get(&head.leak).is_some_and(|owners| owners.contains(&filter.owner)));
+        }
+        if !(filter.kind.is_empty() && filter.text.is_empty()) {
+            let mut fitting = BTreeSet::new();
+            for heads in heads.chunks(rows::NAMED) {
+                let leaks = heads.iter().map(|head| head.leak).collect();
+                let known = rows::leaks(&mut *self.pool.acquire().await?, shown.project, &leaks).await?;
+                let fits = known.into_iter().filter(|(leak, known)| fits(known, tests.get(leak), filter));
+                fitting.extend(fits.map(|(leak, _)| leak));
+            }
+            heads.retain(|head| fitting.contains(&head.leak));
+        }
+        let of = heads.len() as u64;
+        heads.sort_by(Head::worst_first);
+        heads.truncate(MOST_LEAKS);
+        let shown_leaks: Vec<i64> = heads.iter().map(|head| head.leak).collect();
+        let rows = rows::leaks_on_line(&mut *self.pool.acquire().await?, line, &shown_leaks).await?;
+        let leaks = worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())?;
+        let owners: BTreeSet<String> = owned.into_values().flatten().collect();
         let (owners, suites) = (owners.into_iter().collect(), suites.into_iter().collect());
         Ok(Some(Leaks { selection: shown.selection, leaks, of, owners, suites }))
+    }
+
+    /// Owners of the leaks of a line that have any, by leak.
+    async fn owners_of_line(&self, shown: &Shown) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
+        let query = sqlx::query(sql::OWNED_OF_LINE).bind(shown.project).bind(shown.branch);
+        let mut rows = query.bind(shown.environment).fetch(&self.pool);
+        let mut owned = BTreeMap::new();
+        while let Some(row) = rows.try_next().await? {
+            owned.insert(row.try_get(0)?, owners_in(row.try_get(2)?));
+        }
+        Ok(owned)
     }
 
     /// One leak; `None`: nobody has seen it.
@@ -133,13 +175,6 @@ impl Store {
             hold: leak.hold,
             events: Vec::new(),
         }))
-    }
-
-    /// All leaks of a line, the worst first.
-    pub(super) async fn leaks_of_line(&self, shown: &Shown) -> Result<Vec<LeakRow>, StoreError> {
-        let mut tests = self.last_tests(shown.line()).await?;
-        let rows = self.of_line(sql::LEAKS_OF_LINE, shown).await?;
-        worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
     }
 
     /// At most `most` leaks of a line that are alive, the worst first.
@@ -283,19 +318,188 @@ fn suite(test: &str) -> &str {
     test.split("::").next().unwrap_or_default()
 }
 
-fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
-    let kind = match leak.kind {
+/// The owners in a body. Reading the whole body takes a hundred times as long. No text contains this key: there the
+/// quotes would be escaped.
+fn owners_in(body: &str) -> Vec<String> {
+    let list = body.split_once("\"owners\":").map_or("[]", |(_, list)| list);
+    let mut lists = serde_json::Deserializer::from_str(list).into_iter();
+    lists.next().and_then(Result::ok).unwrap_or_default()
+}
+
+/// Does the kind fit, and does the leak or one of its tests have the text?
+fn fits(KnownLeak { id, leak }: &KnownLeak, tests: Option<&Vec<String>>, filter: &LeakFilter) -> bool {
+    let text = filter.text.to_lowercase();
+    let has = |have: &String| have.to_lowercase().contains(&text);
+    let texts =
+        || [id.clone(), leak.title.clone(), memgate_reports::who(leak), memgate_reports::source_line(leak)];
+    (filter.kind.is_empty() || filter.kind == kind(leak.kind))
+        && (text.is_empty() || texts().iter().chain(tests.into_iter().flatten()).any(has))
+}
+
+const fn kind(kind: LeakKind) -> &'static str {
+    match kind {
         LeakKind::Native => "native",
         LeakKind::Java => "java",
         LeakKind::Os => "os",
         LeakKind::Mapped => "mapped",
         LeakKind::Heap => "heap",
-    };
-    let text = filter.text.to_lowercase();
-    let mut texts = [&leak.id, &leak.title, &leak.culprit, &leak.place].into_iter().chain(&leak.tests);
-    filter.state.shows(leak.state)
-        && (filter.kind.is_empty() || filter.kind == kind)
-        && (filter.owner.is_empty() || leak.owners.contains(&filter.owner))
-        && (filter.suite.is_empty() || leak.tests.iter().any(|test| suite(test) == filter.suite))
-        && (text.is_empty() || texts.any(|have| have.to_lowercase().contains(&text)))
+    }
+}
+
+/// What lists of leaks are ordered and filtered by, without the body.
+struct Head {
+    leak: i64,
+    id: String,
+    state: State,
+    waived: bool,
+    bytes: f64,
+}
+
+impl Head {
+    fn of(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            leak: row.try_get(0)?,
+            id: row.try_get(1)?,
+            state: state_of(row.try_get(2)?)?,
+            waived: row.try_get::<i64, _>(3)? != 0,
+            bytes: row.try_get(4)?,
+        })
+    }
+
+    fn worst_first(&self, other: &Self) -> Ordering {
+        let key = |head: &Self| (head.waived, head.state);
+        key(self).cmp(&key(other)).then(other.bytes.total_cmp(&self.bytes)).then(self.id.cmp(&other.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_history::Manifest;
+    use memgate_history::life::StateFilter;
+    use memgate_model::{Commit, Frame, Leak, RunReport, Runner, SuiteReport, TestReport, Verdict};
+
+    use super::super::tests::block_on;
+    use super::*;
+
+    /// Adds runs of main, each with a random part of the leaks.
+    async fn fill(store: &Store, count: u64, runs: u64) {
+        let mut state = 7_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let kinds = [LeakKind::Native, LeakKind::Java, LeakKind::Os, LeakKind::Mapped, LeakKind::Heap];
+        let leaks: Vec<Leak> = (0..count)
+            .map(|number| Leak {
+                id: format!("x1-{number}"),
+                kind: kinds[usize::try_from(next(5)).unwrap()],
+                title: format!("{number} × 7 B"),
+                bytes_per_iteration: next(40) as f64,
+                count_per_iteration: 1.0,
+                owners: (0..next(3)).map(|_| format!("@team{}", next(4))).collect(),
+                frames: (0..8)
+                    .map(|at| Frame {
+                        function: Some(format!("tiles::Load{}(int)", next(9))),
+                        file: Some(format!("src/T{at}.cc")),
+                        line: Some(7),
+                        module: "tiles".to_owned(),
+                        offset: at,
+                        inlined: false,
+                    })
+                    .collect(),
+                ..Leak::default()
+            })
+            .collect();
+        for run in 0..runs {
+            let mut tests: Vec<TestReport> = Vec::new();
+            for at in 0..20 {
+                let mut leaks_of_test = Vec::new();
+                for (number, leak) in leaks.iter().enumerate() {
+                    if (number % 20 == at && next(4) > 0) || next(60) == 0 {
+                        let waiver = (next(9) == 0).then(|| "w".to_owned());
+                        leaks_of_test.push(Leak { waiver, ..leak.clone() });
+                    }
+                }
+                tests.push(TestReport {
+                    confirmed: true,
+                    leaks: leaks_of_test,
+                    ..TestReport::new(&format!("Map.t{at}"), Verdict::Fail)
+                });
+            }
+            let second = tests.split_off(10);
+            let suites = [("engine", tests), ("app", second)]
+                .map(|(name, tests)| SuiteReport::new(name, Runner::Gtest, Verdict::Fail, tests));
+            let session = format!("s{run}");
+            let commit = Commit { sha: session.clone(), branch: "main".to_owned(), ..Commit::default() };
+            let manifest = Manifest {
+                project: "tiles".to_owned(),
+                session: session.clone(),
+                commit: Some(commit),
+                lines: vec!["main".to_owned()],
+                ..Manifest::default()
+            };
+            let report = RunReport {
+                started: format!("2026-11-21T10:{run:02}:00Z"),
+                duration_s: 1.0,
+                ..RunReport::new("tiles", &session, Verdict::Fail, suites.into())
+            };
+            store.add(&manifest, &report).await.unwrap();
+        }
+    }
+
+    fn row_fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
+        let text = filter.text.to_lowercase();
+        let mut texts = [&leak.id, &leak.title, &leak.culprit, &leak.place].into_iter().chain(&leak.tests);
+        filter.state.shows(leak.state)
+            && (filter.kind.is_empty() || filter.kind == kind(leak.kind))
+            && (filter.owner.is_empty() || leak.owners.contains(&filter.owner))
+            && (filter.suite.is_empty() || leak.tests.iter().any(|test| suite(test) == filter.suite))
+            && texts.any(|have| have.to_lowercase().contains(&text))
+    }
+
+    fn filters() -> Vec<LeakFilter> {
+        let mut filters = Vec::new();
+        for state in StateFilter::all() {
+            for (kind, owner, suite, text) in [
+                ("", "", "", ""),
+                ("java", "", "", ""),
+                ("", "@team1", "", ""),
+                ("heap", "@team2", "app", ""),
+                ("", "", "engine", "LOAD3"),
+                ("", "@nobody", "", ""),
+                ("os", "", "", "t7"),
+                ("", "@team0", "", "src/t0.CC"),
+            ] {
+                let [kind, owner, suite, text] = [kind, owner, suite, text].map(str::to_owned);
+                filters.push(LeakFilter { owner, suite, kind, state, text });
+            }
+        }
+        filters
+    }
+
+    #[test]
+    fn a_filtered_list_is_the_part_of_the_whole_list_that_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        block_on(async {
+            let address = format!("sqlite:{}", folder.path().join("h.db").display());
+            let store = Store::open(&address).await.unwrap();
+            fill(&store, 180, 5).await;
+            let choice = Choice { branch: "main".into(), ..Choice::default() };
+            let of =
+                async |filter: &LeakFilter| store.leaks("tiles", &choice, filter).await.unwrap().unwrap();
+            let all = of(&LeakFilter { state: StateFilter::Any, ..LeakFilter::default() }).await;
+            assert!((100..=180).contains(&all.of) && all.of == all.leaks.len() as u64, "{}", all.of);
+            assert_eq!((all.owners.len(), all.suites.len()), (4, 2));
+            let worst = |leak: &LeakRow| (leak.waived, leak.state, -leak.bytes);
+            assert!(all.leaks.is_sorted_by(|a, b| worst(a) <= worst(b)));
+            for filter in filters() {
+                let wanted: Vec<_> =
+                    all.leaks.iter().filter(|leak| row_fits(leak, &filter)).cloned().collect();
+                let found = of(&filter).await;
+                assert_eq!((found.of, found.leaks), (wanted.len() as u64, wanted), "{filter:?}");
+                assert_eq!((found.owners, found.suites), (all.owners.clone(), all.suites.clone()));
+            }
+            store.close().await;
+        });
+    }
 }

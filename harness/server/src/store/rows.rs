@@ -157,6 +157,20 @@ pub(super) async fn last_tests(
     leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
 }
 
+/// These leaks of a line, at most [`NAMED`].
+pub(super) async fn leaks_on_line(
+    connection: &mut AnyConnection,
+    (project, branch, environment): (i64, i64, i64),
+    leaks: &[i64],
+) -> Result<Vec<AnyRow>, sqlx::Error> {
+    if leaks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = listed(sql::LEAKS_ON_LINE, 4, leaks.len());
+    let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(branch).bind(environment);
+    leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
+}
+
 /// The statement with its list `($first)` expanded to `count` parameters.
 fn listed(statement: &str, first: usize, count: usize) -> String {
     let list: Vec<String> = (first..first + count).map(|parameter| format!("${parameter}")).collect();

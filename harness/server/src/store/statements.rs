@@ -269,9 +269,24 @@ macro_rules! leak_lines {
         )
     };
 }
-pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
-/// The worst leaks of a line that are alive: as [`State`](memgate_history::life::State) orders them. A line may have
-/// 20,000, whose bodies take seconds to read.
+/// The list is expanded to the number of leaks.
+pub(super) const LEAKS_ON_LINE: &str =
+    leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3 AND l.leak_id IN ($4)");
+macro_rules! of_line {
+    ($columns:literal, $rest:literal) => {
+        concat!(
+            "SELECT l.leak_id, k.fingerprint, ",
+            $columns,
+            " FROM leak_line l JOIN leak k ON k.project_id = l.project_id AND k.leak_id = l.leak_id \
+             WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3",
+            $rest
+        )
+    };
+}
+pub(super) const LEAK_HEADS_OF_LINE: &str = of_line!("l.state, l.waived, l.bytes", "");
+/// Bodies with owners.
+pub(super) const OWNED_OF_LINE: &str = of_line!("k.body", " AND k.body LIKE '%\"owners\":[%'");
+/// The worst leaks of a line that are alive: as [`State`](memgate_history::life::State) orders them.
 pub(super) const WORST_OF_LINE: &str = leak_lines!(
     "",
     "",
