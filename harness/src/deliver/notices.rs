@@ -127,27 +127,38 @@ fn higher(Shifted { suite, name, metric, before, after }: &Shifted) -> String {
     format!("{of}: {metric} went up from {before} to {after}")
 }
 
-/// A report with the tests of leaks that came, as if only these had run.
+/// What happened to a test: leaks that came, and figures that rose, in words.
+#[derive(Default)]
+struct Happened<'n> {
+    leaks: Vec<&'n Change>,
+    rose: Vec<String>,
+}
+
+/// A report with the tests of leaks that came and of figures that rose to a higher level, as if only these had run.
 fn report(notice: &Notice) -> RunReport {
-    let mut suites = BTreeMap::<&str, BTreeMap<&str, Vec<&Change>>>::new();
+    let mut suites = BTreeMap::<&str, BTreeMap<&str, Happened<'_>>>::new();
     for change in notice.changes.iter().filter(|change| is_here(change)) {
         for test in &change.tests {
             let (suite, test) = suite_and_test(test);
-            suites.entry(suite).or_default().entry(test).or_default().push(change);
+            suites.entry(suite).or_default().entry(test).or_default().leaks.push(change);
         }
     }
-    let verdict = match (suites.is_empty(), notice.shifts.is_empty()) {
-        (false, _) => Verdict::Fail,
-        (true, false) => Verdict::Warn,
-        (true, true) => Verdict::Pass,
-    };
-    let leaking = |(name, tests): (&str, BTreeMap<&str, Vec<&Change>>)| {
-        let is_java = tests.values().flatten().any(|change| change.leak.kind.is_java());
-        let tests = tests.into_iter().map(|(name, changes)| leaks(name, &changes, &notice.run.branch));
+    for Shifted { suite, name, metric, before, after } in &notice.shifts {
+        let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
+        let name = if name.is_empty() { WHOLE } else { name };
+        let happened = suites.entry(suite).or_default().entry(name).or_default();
+        happened.rose.push(format!("{metric} rose from {before} to {after}"));
+    }
+    let suites = suites.into_iter().map(|(name, tests)| {
+        let is_java = tests.values().flat_map(|test| &test.leaks).any(|change| change.leak.kind.is_java());
         let runner = if is_java { Runner::Junit } else { Runner::Gtest };
-        SuiteReport::new(name, runner, Verdict::Fail, tests.collect())
-    };
-    let suites = suites.into_iter().map(leaking).chain(shifted(notice)).collect();
+        let tests: Vec<_> =
+            tests.iter().map(|(name, happened)| test(name, happened, &notice.run.branch)).collect();
+        let verdict = tests.iter().map(|test| test.verdict).max().unwrap_or(Verdict::Pass);
+        SuiteReport::new(name, runner, verdict, tests)
+    });
+    let suites: Vec<_> = suites.collect();
+    let verdict = suites.iter().map(|suite| suite.verdict).max().unwrap_or(Verdict::Pass);
     RunReport {
         started: jiff::Timestamp::from_microsecond(notice.run.started_us).unwrap_or_default().to_string(),
         duration_s: notice.run.duration_ms as f64 / 1e3,
@@ -155,34 +166,23 @@ fn report(notice: &Notice) -> RunReport {
     }
 }
 
-/// The tests of figures that rose to a higher level.
-fn shifted(notice: &Notice) -> Vec<SuiteReport> {
-    let mut suites = BTreeMap::<&str, BTreeMap<&str, Vec<String>>>::new();
-    for Shifted { suite, name, metric, before, after } in &notice.shifts {
-        let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
-        let name = if name.is_empty() { WHOLE } else { name };
-        let said = format!("{metric} rose from {before} to {after}");
-        suites.entry(suite).or_default().entry(name).or_default().push(said);
+fn test(name: &str, Happened { leaks, rose }: &Happened<'_>, branch: &str) -> TestReport {
+    let word = |change: &&Change| match change.state {
+        State::Regressed => "back after its fix".to_owned(),
+        _ => "new".to_owned(),
+    };
+    let words: BTreeSet<String> = leaks.iter().map(word).collect();
+    let came = (!words.is_empty()).then(|| words.into_iter().collect::<Vec<_>>().join(", "));
+    let words: Vec<String> = came.into_iter().chain(rose.iter().cloned()).collect();
+    let verdict = if leaks.is_empty() { Verdict::Warn } else { Verdict::Fail };
+    let mut leaks: Vec<Leak> = leaks.iter().map(|change| change.leak.clone()).collect();
+    leaks.sort_by(|a, b| b.bytes_per_iteration.total_cmp(&a.bytes_per_iteration));
+    TestReport {
+        reason: format!("{} on {branch}", words.join("; ")),
+        confirmed: true,
+        leaks,
+        ..TestReport::new(name, verdict)
     }
-    let suites = suites.into_iter().map(|(name, tests)| {
-        let reason = |said: Vec<String>| format!("{} on {}", said.join("; "), notice.run.branch);
-        let tests = tests.into_iter().map(|(name, said)| test(name, Verdict::Warn, reason(said), Vec::new()));
-        SuiteReport::new(name, Runner::Gtest, Verdict::Warn, tests.collect())
-    });
-    suites.collect()
-}
-
-fn leaks(name: &str, changes: &[&Change], branch: &str) -> TestReport {
-    let words: BTreeSet<&str> = changes
-        .iter()
-        .map(|change| if change.state == State::Regressed { "back after its fix" } else { "new" })
-        .collect();
-    let reason = format!("{} on {branch}", words.into_iter().collect::<Vec<_>>().join(", "));
-    test(name, Verdict::Fail, reason, changes.iter().map(|change| change.leak.clone()).collect())
-}
-
-fn test(name: &str, verdict: Verdict, reason: String, leaks: Vec<Leak>) -> TestReport {
-    TestReport { reason, confirmed: true, leaks, ..TestReport::new(name, verdict) }
 }
 
 #[cfg(test)]
@@ -244,10 +244,25 @@ mod tests {
             ),
             (vec![], vec![shift("A.a")], "engine::A.a: native.live_bytes went up from 61 B to 122 B"),
             (vec![], vec![shift("A.a"), shift("")], "2 figures at a higher level"),
+            (
+                vec![(State::New, "n1-a")],
+                vec![shift("Title.IsRead")],
+                "1 new leak in engine, engine::Title.IsRead: native.live_bytes went up from 61 B to 122 B",
+            ),
         ] {
             let notice = notice(changed, shifts);
             assert_eq!(changes(&notice).in_words(&report(&notice)), words);
         }
+        let both = report(&notice(vec![(State::New, "n1-a")], vec![shift("Title.IsRead"), shift("A.a")]));
+        let tests: Vec<_> = both.suites.iter().flat_map(|suite| &suite.tests).collect();
+        let told: Vec<_> = tests.iter().map(|test| (test.verdict, test.reason.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                (Verdict::Warn, "native.live_bytes rose from 61 B to 122 B on main"),
+                (Verdict::Fail, "new; native.live_bytes rose from 61 B to 122 B on main")
+            ]
+        );
         let ended = changes(&notice(vec![(State::Fixed, "n1-a")], Vec::new())).gone;
         assert_eq!(ended["n1-a"].line, "read_title · src/title.cc:1");
         assert_eq!(ended["n1-a"].owners, ["@titles"]);

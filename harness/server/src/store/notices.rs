@@ -3,7 +3,8 @@
 //! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a
 //! run, which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
 //! without a result (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new
-//! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel.
+//! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel, in the
+//! notice of that run.
 
 use memgate_model::Leak;
 use sqlx::any::{AnyArguments, AnyRow};
@@ -95,8 +96,15 @@ impl Store {
         let mut notices = Vec::new();
         for name in self.projects().await? {
             if let Some(project) = self.project(&name).await? {
-                notices.extend(self.claim_of((project, &name), channel, now_us).await?);
-                notices.extend(self.claim_shifts((project, &name), channel, now_us).await?);
+                let mut of_project = self.claim_of((project, &name), channel, now_us).await?;
+                // A new leak raises the figure of its test: one message tells both.
+                for shifted in self.claim_shifts((project, &name), channel, now_us).await? {
+                    match of_project.iter_mut().find(|notice| notice.run.run == shifted.run.run) {
+                        Some(same) => (same.shifts, same.line) = (shifted.shifts, shifted.line),
+                        None => of_project.push(shifted),
+                    }
+                }
+                notices.append(&mut of_project);
             }
         }
         Ok(notices)
@@ -300,7 +308,9 @@ fn keyed(statement: &'static str, key: &Key) -> Query<'static, Any, AnyArguments
 #[cfg(test)]
 mod tests {
     use memgate_history::{Environment, Manifest};
-    use memgate_model::{Commit, RunReport, Runner, SuiteReport, TestReport, Verdict};
+    use memgate_model::{
+        Commit, Metric, MetricValue, Per, RunReport, Runner, SuiteReport, TestReport, Unit, Verdict,
+    };
 
     use super::super::tests::{Postgres, block_on};
     use super::*;
@@ -380,6 +390,50 @@ mod tests {
             ..Manifest::default()
         };
         store.add(&manifest, &report_of(session, leaks)).await.unwrap();
+    }
+
+    /// Regression: the leak and the level that it causes were two messages.
+    #[tokio::test]
+    async fn a_new_leak_and_the_level_to_which_it_raises_its_test_are_one_notice() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let figure = |bytes: f64| MetricValue {
+            value: bytes,
+            unit: Unit::Bytes,
+            per: Per::Iteration,
+            low: bytes,
+            high: bytes,
+            iterations: 9,
+            confidence: 0.99,
+            threshold: None,
+        };
+        let now = jiff::Timestamp::now().as_microsecond();
+        for (number, leaks) in [1, 1, 1, 2].into_iter().enumerate() {
+            let sha = |number: usize| format!("{number:040x}");
+            let commit = Commit { sha: sha(number), branch: "main".to_owned(), ..Commit::default() };
+            let session = format!("s{number}");
+            let manifest = Manifest {
+                project: "tiles".to_owned(),
+                session: session.clone(),
+                commit: Some(commit),
+                ancestors: (0..number).rev().map(sha).collect(),
+                lines: vec!["main".to_owned()],
+                ..Manifest::default()
+            };
+            let all = [leak("n1-a", 61.0), leak("n1-b", 61.0)];
+            let mut report = report_of(&session, &all[..leaks]);
+            let metrics = &mut report.suites[0].tests[0].metrics;
+            metrics.insert(Metric::NativeLiveBytes, figure(61.0 * leaks as f64));
+            store.add(&manifest, &report).await.unwrap();
+            for notice in store.claim_notices("chat", now).await.unwrap() {
+                let told = (notice.changes.len(), notice.shifts.len(), notice.run.session.as_str());
+                assert_eq!(told, (1, if number == 3 { 1 } else { 0 }, session.as_str()));
+                assert!(number == 0 || number == 3, "{notice:?}");
+                store.told(&notice, now).await.unwrap();
+            }
+        }
+        assert!(store.claim_notices("chat", now + LEASE_US + 1).await.unwrap().is_empty(), "both were told");
+        store.close().await;
     }
 
     #[tokio::test]
