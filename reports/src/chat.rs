@@ -8,8 +8,7 @@ use memgate_model::RunReport;
 use serde_json::{Value, json};
 
 use crate::changes::Changes;
-use crate::culprit;
-use crate::mail::Surroundings;
+use crate::mail::{Surroundings, culprit_of};
 use crate::summary::{in_short, qualified, statistics};
 use crate::visible::visible;
 use crate::words::symbol;
@@ -36,11 +35,11 @@ const MOST: usize = 20_000;
 #[must_use]
 pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Chat) -> Value {
     let on = around.on();
-    let who = culprit::of_run(report).map_or_else(String::new, |line| format!("{line} · "));
+    let tests = not_passed(report);
+    let who = culprit_of(&tests, changes).map_or_else(String::new, |line| format!("{line} · "));
     let words = changes.in_words(report);
     let title = short(&format!("{} {}: {who}{words}{on}", symbol(report.verdict), report.project));
     let mut lines: Vec<(String, String)> = Vec::new();
-    let tests = not_passed(report);
     for (suite, test) in tests.iter().take(TESTS) {
         let figure = statistics(test).map_or_else(String::new, |figure| format!(": {figure}"));
         lines.push((short(&qualified(suite, test)), short(&(in_short(test) + &figure))));
@@ -133,6 +132,8 @@ fn short(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::{Leak, TestReport};
+
     use super::*;
     use crate::sample;
 
@@ -153,6 +154,28 @@ mod tests {
                 assert!(text.contains(part), "{to:?}: {text}");
             }
         }
+    }
+
+    /// Regression: the title named the known leak of the worst test, and a mail the first new one, however small.
+    #[test]
+    fn a_title_names_the_largest_of_the_new_leaks() {
+        let mut before = sample::leak();
+        let tests = &mut before.suites[0].tests;
+        tests.push(TestReport { id: "MapCache.zoom".to_owned(), ..tests[1].clone() });
+        let mut now = before.clone();
+        for (at, id, bytes) in [(1, "n1-small", 8.0), (2, "n1-large", 2048.0)] {
+            let leaks = &mut now.suites[0].tests[at].leaks;
+            let bytes_per_iteration = bytes;
+            leaks.push(Leak { id: id.to_owned(), bytes_per_iteration, ..leaks[0].clone() });
+        }
+        now.suites[0].tests[1].leaks[0].bytes_per_iteration = 1e6;
+        let changes = Changes::since(&[before], &now);
+        let around = Surroundings::default();
+        let said = "MapCache::insert leaks 2.0 KiB per run";
+        let title = chat(&now, &changes, &around, Chat::Slack)["text"].to_string();
+        assert!(title.contains(said), "{title}");
+        let subject = crate::mail::mail(&now, &changes, &around, None).unwrap().subject;
+        assert!(subject.contains(said), "{subject}");
     }
 
     #[test]

@@ -391,6 +391,8 @@ pub fn followed(followed: &Followed, colour: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Outcome;
+
     use super::*;
     use crate::sample;
 
@@ -619,6 +621,24 @@ mod tests {
         let mut known = sample::clean();
         known.suites[0].tests[0].against_base = Some(memgate_model::AgainstBase::Known);
         assert_eq!(line(&known), "no new leak in 3 tests, 1 with leaks that the base has too");
+        let with = |verdicts: [(Verdict, Outcome); 3]| {
+            let mut report = sample::clean();
+            for (test, (verdict, outcome)) in report.suites[0].tests.iter_mut().zip(verdicts) {
+                (test.verdict, test.outcome) = (verdict, outcome);
+            }
+            line(&report)
+        };
+        let (pass, warn) = ((Verdict::Pass, Outcome::Passed), (Verdict::Warn, Outcome::Passed));
+        let (failed, skipped) =
+            ((Verdict::NotJudged, Outcome::Failed), (Verdict::NotJudged, Outcome::Skipped));
+        for (verdicts, said) in [
+            ([pass, pass, warn], "no leak in 2 of 3 tests, 1 to look at"),
+            ([pass, failed, skipped], "no leak in 1 of 3 tests, 1 failed by itself, 1 skipped"),
+            ([warn, warn, failed], "3 tests, 2 to look at, 1 failed by itself"),
+            ([failed, failed, skipped], "nothing was judged of 3 tests, 2 failed by itself, 1 skipped"),
+        ] {
+            assert_eq!(with(verdicts), said);
+        }
         for (mut report, said) in [
             (sample::clean(), "1 test class leaks as a whole, none of 3 tests alone"),
             (sample::leak(), "1 of 2 tests leaks, 1 test class leaks as a whole"),

@@ -98,13 +98,7 @@ pub fn mail(
     };
     let on = around.on();
     // The leaking function comes before the counts. The mail begins with the same line.
-    let wanted_tests = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
-    let told = |leak: &Leak| leak.waiver.is_none();
-    let is_new = |leak: &Leak| told(leak) && changes.word(&leak.id).is_some();
-    let line_of = |is: &dyn Fn(&Leak) -> bool| {
-        wanted_tests().find_map(|(_, test)| Some(culprit::of_leak(test.leaks.iter().find(|l| is(l))?, test)))
-    };
-    let culprit = line_of(&is_new).or_else(|| line_of(&told));
+    let culprit = culprit_of(&tests, changes);
     let words = culprit.map_or_else(|| words.clone(), |culprit| format!("{culprit} · {words}"));
     let subject = one_line(&format!("[{}] {words}{on}", report.project));
     let style = BlockStyle {
@@ -124,6 +118,17 @@ pub fn mail(
         pictures,
         thread,
     })
+}
+
+/// The leak that a title names: the largest of those that changed, else the first of the worst test.
+pub(crate) fn culprit_of(tests: &[(&SuiteReport, &TestReport)], changes: &Changes) -> Option<String> {
+    let failed = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
+    let leaks = || failed().flat_map(|(_, test)| test.leaks.iter().map(move |leak| (leak, *test)));
+    let counted = || leaks().filter(|(leak, _)| leak.waiver.is_none());
+    let changed = counted().filter(|(leak, _)| changes.word(&leak.id).is_some());
+    let largest = changed.min_by(|(a, _), (b, _)| b.bytes_per_iteration.total_cmp(&a.bytes_per_iteration));
+    let (leak, test) = largest.or_else(|| counted().next())?;
+    Some(culprit::of_leak(leak, test))
 }
 
 /// The test with only these leaks; `None` if it has none of them.

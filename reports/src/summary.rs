@@ -40,11 +40,15 @@ pub(crate) fn headline(report: &RunReport) -> String {
         1 => Some("1 test class leaks as a whole".to_owned()),
         more => Some(format!("{more} test classes leak as a whole")),
     };
+    let passed = tests().filter(|test| test.verdict == Verdict::Pass).count();
+    let new = if known > 0 { "new " } else { "" };
     let mut text = match (tests().count(), failed, &classes) {
         (0, ..) => "no test ran".to_owned(),
-        _ if unscreened > 0 && !judged => format!("nothing was judged of {all}"),
-        (_, 0, None) if known > 0 => format!("no new leak in {all}"),
-        (_, 0, None) => format!("no leak in {all}"),
+        _ if !judged => format!("nothing was judged of {all}"),
+        // The others were not judged, or may leak.
+        (_, 0, None) if passed == 0 => all,
+        (count, 0, None) if passed < count => format!("no {new}leak in {passed} of {all}"),
+        (_, 0, None) => format!("no {new}leak in {all}"),
         (_, 0, Some(classes)) => format!("{classes}, none of {all} alone"),
         (_, 1, _) => format!("1 of {all} leaks"),
         (_, failed, _) => format!("{failed} of {all} leak"),
@@ -62,6 +66,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
         (known, "with leaks that the base has too"),
         (if judged { unscreened } else { 0 }, "not judged"),
         (tests().filter(own).count(), "failed by itself"),
+        (tests().filter(|test| test.outcome == Outcome::Skipped).count(), "skipped"),
     ] {
         if count > 0 {
             text += &format!(", {count} {what}");
