@@ -26,7 +26,7 @@ use crate::symbol_files::SymbolFiles;
 
 pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
-    for warning in settings::not_read(&settings).iter().chain(&plan::missing_baseline(&settings)) {
+    for warning in settings::not_read(&settings).iter().chain(&plan::warnings(&settings)) {
         console.warning(warning);
     }
     let world = settings::world()?;

@@ -28,7 +28,7 @@ pub(crate) use self::policy::follow;
 pub use self::policy::policy;
 pub use self::selection::{is_filtered, narrows};
 pub use self::shard::PlannedShard;
-pub(crate) use self::thresholds::{missing_baseline, without_effect};
+pub(crate) use self::thresholds::{warnings, without_effect};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 
@@ -218,7 +218,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         holders: config.measure.native.holders,
         native_sampling: config.measure.native.sampling,
         stacks_always: config.measure.native.stacks_always,
-        warnings: missing_baseline(settings).into_iter().collect(),
+        warnings: warnings(settings),
         mapping: request.mapping.clone(),
         symbols: suites::symbols(config, request, world),
         reports: settings.reports(),

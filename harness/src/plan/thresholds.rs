@@ -1,13 +1,13 @@
-//! Finds thresholds without effect: those relative to a missing baseline, those of tests that did not run, and those
-//! that earlier ones hide.
+//! Finds settings to warn about: thresholds without effect (relative to a missing baseline, of tests that did not run,
+//! hidden by earlier ones), and waivers that let everything through.
 
-use memgate_config::{Override, nearest};
+use memgate_config::{Override, Waiver, WaiverTarget, nearest};
 use memgate_model::{Metric, RunReport, Verdict};
 
 use super::Settings;
 
 /// Warns about a missing baseline file: thresholds cannot compare with it. This happens in the first run of a project.
-pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
+fn missing_baseline(settings: &Settings) -> Option<String> {
     let config = &settings.config;
     (settings.baseline.is_none() && config.thresholds.need_baseline()).then(|| {
         format!(
@@ -16,6 +16,28 @@ pub(crate) fn missing_baseline(settings: &Settings) -> Option<String> {
             settings.root.join(&config.baseline.path).display()
         )
     })
+}
+
+/// What is to be said before anything runs: a missing baseline, and waivers that let everything through.
+pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
+    let wide = settings.config.waivers.iter().filter(|waiver| is_for_all(waiver)).map(|waiver| {
+        let Waiver { target, place, .. } = waiver;
+        format!(
+            "{place}: the waiver `{target}` is for all leaks of all tests: name a leak, or limit it by `test`"
+        )
+    });
+    missing_baseline(settings).into_iter().chain(wide).collect()
+}
+
+/// Does a waiver name all leaks of its kind, in all tests?
+fn is_for_all(waiver: &Waiver) -> bool {
+    let names_all = |text: &str| text.contains('*') && text.chars().all(|c| "*?:!.".contains(c));
+    let target = match &waiver.target {
+        WaiverTarget::Leak(_) => return false,
+        WaiverTarget::Frame(glob) => glob.text(),
+        WaiverTarget::Class(glob) | WaiverTarget::Holder(glob) => glob.text(),
+    };
+    names_all(target) && waiver.test.as_ref().is_none_or(|test| names_all(test.text()))
 }
 
 /// Maximum number of entries that are listed one by one, for each reason.
@@ -118,6 +140,21 @@ mod tests {
         }));
         let plain = plan(&settings("version: 1\nsuites: { a: { run: [x] } }"), &request(), &world()).unwrap();
         assert!(plain.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_waiver_for_everything_is_said() {
+        let told = |waiver: &str| {
+            let entry = format!("{{ {waiver}, reason: all, until: never }}");
+            warnings(&settings(&format!("version: 1\nwaivers:\n  - {entry}\n")))
+        };
+        for wide in ["holder: \"*\"", "class: \"*.*\", test: \"*\"", "frame: \"*!*\", test: \"*::*\""] {
+            let told = told(wide);
+            assert!(told.len() == 1 && told[0].starts_with("memgate.yaml:3: the waiver `"), "{told:?}");
+        }
+        for narrow in ["holder: \"*cache\"", "class: \"*\", test: \"engine::*\"", "frame: \"libc.so!*\""] {
+            assert_eq!(told(narrow), [""; 0]);
+        }
     }
 
     fn report(verdict: Verdict, test: &str) -> RunReport {
