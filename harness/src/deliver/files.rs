@@ -13,7 +13,7 @@ use memgate_reports::{
 
 use super::context::{checkout, from_the_job};
 use crate::cli::Format;
-use crate::exit::ExpectedError;
+use crate::exit::{self, ExpectedError};
 use crate::output::{Console, Screen};
 use crate::session::write_atomically;
 
@@ -73,13 +73,26 @@ pub(crate) fn write_everything(report: &RunReport, folder: &Path) -> Result<(), 
 /// the others.
 ///
 /// # Errors
-/// The first failure.
+/// The first failure; the others are warnings.
 pub(crate) fn write_all(
     report: &RunReport,
     session: Option<&Path>,
     wanted: &Reports,
     console: &Console,
 ) -> Result<(), ExpectedError> {
+    let mut failed = failures(report, session, wanted, console).into_iter();
+    let Some(first) = failed.next() else { return Ok(()) };
+    failed.for_each(|why| console.warning(&exit::chain(&why)));
+    Err(first)
+}
+
+/// Writes all files. Returns what could not be written.
+fn failures(
+    report: &RunReport,
+    session: Option<&Path>,
+    wanted: &Reports,
+    console: &Console,
+) -> Vec<ExpectedError> {
     let mut files: Vec<(PathBuf, ReportKind)> = Vec::new();
     if let Some(folder) = session {
         files.push((folder.join("report.json"), ReportKind::Json));
@@ -122,7 +135,7 @@ pub(crate) fn write_all(
         }
     }
     written.extend(wanted.charts.as_ref().map(|folder| write_charts(report, folder)));
-    written.into_iter().collect()
+    written.into_iter().filter_map(Result::err).collect()
 }
 
 /// Adds leaks to a result file of the test runner.
@@ -203,9 +216,12 @@ mod tests {
     #[test]
     fn one_report_that_fails_does_not_keep_the_others_from_being_written() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("file"), "").unwrap();
+        for name in ["file", "other"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
         let wanted = Reports {
             json: Some(folder.path().join("file/inside.json")),
+            metrics: Some(folder.path().join("other/metrics.txt")),
             junit: Some(JunitReport {
                 path: folder.path().join("new/junit.xml"),
                 flavour: JunitFlavour::Strict,
@@ -213,9 +229,11 @@ mod tests {
             }),
             ..Reports::default()
         };
-        let error = write_all(&report(), Some(folder.path()), &wanted, &Console::new(ColorChoice::Never))
-            .unwrap_err();
-        assert!(error.to_string().contains("file"), "{error}");
+        let console = Console::new(ColorChoice::Never);
+        let failed = failures(&report(), Some(folder.path()), &wanted, &console);
+        let [json, metrics] = failed.as_slice() else { panic!("each is told: {failed:?}") };
+        assert!(json.to_string().contains("/file"), "{json}");
+        assert!(metrics.to_string().contains("/other"), "{metrics}");
         for name in ["report.json", "report.html", "new/junit.xml"] {
             assert!(folder.path().join(name).is_file(), "{name}");
         }
