@@ -42,7 +42,8 @@ impl Refused {
 
     /// The token is missing or not accepted.
     pub(super) fn unauthorized(error: impl Into<String>) -> Self {
-        let hint = "`memgate serve token create --project NAME` makes a token, on the server's machine";
+        let hint = "`memgate serve token create --project NAME --branch BRANCH` makes a token, on the server's machine; \
+                    without --branch its runs are kept like reviews";
         Self::new(StatusCode::UNAUTHORIZED, error, hint)
     }
 
