@@ -34,7 +34,7 @@ impl Store {
         filter: &LeakFilter,
     ) -> Result<Option<Leaks>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let line = (shown.project, shown.branch, shown.environment);
+        let line = shown.line();
         let mut tests = self.last_tests(line).await?;
         let suites: BTreeSet<String> = tests.values().flatten().map(|test| suite(test).to_owned()).collect();
         let in_suite =
@@ -73,8 +73,7 @@ impl Store {
 
     /// Owners of the leaks of a line that have any, by leak.
     async fn owners_of_line(&self, shown: &Shown) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
-        let query = sqlx::query(sql::OWNED_OF_LINE).bind(shown.project).bind(shown.branch);
-        let mut rows = query.bind(shown.environment).fetch(&self.pool);
+        let mut rows = shown.line().query(sql::OWNED_OF_LINE).fetch(&self.pool);
         let mut owned = BTreeMap::new();
         while let Some(row) = rows.try_next().await? {
             owned.insert(row.try_get(0)?, owners_in(row.try_get(2)?));

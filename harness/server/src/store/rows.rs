@@ -160,14 +160,13 @@ pub(super) async fn last_tests(
 /// These leaks of a line, at most [`NAMED`].
 pub(super) async fn leaks_on_line(
     connection: &mut AnyConnection,
-    (project, branch, environment): (i64, i64, i64),
+    line: LineId,
     leaks: &[i64],
 ) -> Result<Vec<AnyRow>, sqlx::Error> {
     if leaks.is_empty() {
         return Ok(Vec::new());
     }
-    let text = listed(sql::LEAKS_ON_LINE, 4, leaks.len());
-    let query = sqlx::query(AssertSqlSafe(text)).bind(project).bind(branch).bind(environment);
+    let query = line.query(AssertSqlSafe(listed(sql::LEAKS_ON_LINE, 4, leaks.len())));
     leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
 }
 
