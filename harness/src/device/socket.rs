@@ -15,8 +15,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{SinkExt, StreamExt};
 use memgate_wire::{
-    AgentCost, Boundary, Counters, Decoded, ErrorCode, ErrorFrame, Frame, Goodbye, GoodbyeReason, Hello,
-    Order, WEBSOCKET_PROTOCOL, decode, encode,
+    AgentCost, Boundary, BoundaryKind, Counters, Decoded, END_OF_TESTS, ErrorCode, ErrorFrame, Frame,
+    Goodbye, GoodbyeReason, Hello, Order, WEBSOCKET_PROTOCOL, decode, encode,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -117,6 +117,7 @@ pub async fn record<S: AsyncRead + AsyncWrite + Unpin>(
         frames: 0,
         unknown_frames: 0,
         counters: None,
+        in_tests: false,
         said_goodbye: false,
         unanswered: None,
         cost: AgentCost::default(),
@@ -158,6 +159,8 @@ struct Recording<'a> {
     frames: u64,
     unknown_frames: u64,
     counters: Option<Counters>,
+    /// Whether tests have begun and their end was not reported: more frames must come.
+    in_tests: bool,
     said_goodbye: bool,
     /// Why the last order could not be sent.
     unanswered: Option<String>,
@@ -234,15 +237,16 @@ impl Recording<'_> {
             Stop::Garbage(text) => return self.end(Some(text)),
             Stop::Ended(damage) => damage,
         };
-        if !self.said_goodbye && is_complete(self.run_ended.clone()).await {
+        if !self.said_goodbye && !self.in_tests && is_complete(self.run_ended.clone()).await {
             self.say_goodbye()?;
             return self.end(None);
         }
         self.end(damage)
     }
 
-    /// The system reported the run as complete and ended the process at once. Adds the goodbye that the process could
-    /// not send, so that later readers of the stream see it.
+    /// The system reported the run as complete and ended the process at once: one without memgate's listener, which
+    /// only listed its tests, or one whose tests were over. Adds the goodbye that the process could not send, so that
+    /// later readers of the stream see it.
     fn say_goodbye(&mut self) -> Result<(), SocketError> {
         let goodbye = Goodbye {
             reason: GoodbyeReason::Exit,
@@ -322,6 +326,7 @@ impl Recording<'_> {
         let Some(boundary) = boundary else { return Ok(()) };
         self.counters = Some(boundary.counters);
         self.cost = boundary.cost;
+        self.in_tests = is_in_tests(&boundary).unwrap_or(self.in_tests);
         let reply = self.guest.as_mut().map(|guest| guest.follow.orders(&boundary)).unwrap_or_default();
         if let Some((held, guest)) = self.held.as_ref().zip(self.guest.as_ref()) {
             held(guest.pid, &boundary).await;
@@ -383,6 +388,18 @@ impl Recording<'_> {
             guest.follow.ended(&end);
         }
         Ok(end)
+    }
+}
+
+/// Whether tests run after this boundary; `None`: it says nothing of it.
+fn is_in_tests(boundary: &Boundary) -> Option<bool> {
+    match boundary.kind {
+        BoundaryKind::IterationStart | BoundaryKind::TestStart | BoundaryKind::TestEnd => Some(true),
+        BoundaryKind::ProcessEnd => Some(false),
+        BoundaryKind::Mark => {
+            ((boundary.suite.as_str(), boundary.test.as_str()) == END_OF_TESTS).then_some(false)
+        }
+        BoundaryKind::ProcessStart => None,
     }
 }
 

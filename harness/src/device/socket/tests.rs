@@ -237,10 +237,18 @@ async fn of_a_complete_run(folder: &Path, script: Vec<Step>) -> (ProcessEnd, Vec
 
 #[tokio::test]
 async fn the_system_ends_an_app_before_its_goodbye_and_that_is_no_damage_but_garbage_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let (end, live) = of_a_complete_run(folder.path(), vec![frames([hello()]), frames([boundary(1)])]).await;
-    assert_eq!((end.how, end.damage), (End::Closed, None));
-    assert!(matches!(live.last(), Some(Frame::Goodbye(_))), "{live:?}");
+    let (suite, test) = END_OF_TESTS;
+    let mark =
+        Boundary { kind: BoundaryKind::Mark, suite: suite.into(), test: test.into(), ..Boundary::default() };
+    let over = Boundary { kind: BoundaryKind::ProcessEnd, ..Boundary::default() };
+    for last in [vec![], vec![boundary(1), Frame::Boundary(mark)], vec![boundary(1), Frame::Boundary(over)]] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut script = vec![frames([hello()])];
+        script.extend(last.into_iter().map(|frame| frames([frame])));
+        let (end, live) = of_a_complete_run(folder.path(), script).await;
+        assert_eq!((end.how, end.damage), (End::Closed, None));
+        assert!(matches!(live.last(), Some(Frame::Goodbye(_))), "{live:?}");
+    }
 
     let mut broken = encoded(&[boundary(2)]);
     *broken.last_mut().unwrap() ^= 0x40;
@@ -250,6 +258,20 @@ async fn the_system_ends_an_app_before_its_goodbye_and_that_is_no_damage_but_gar
     assert_eq!(end.how, End::Died);
     assert!(end.damage.unwrap().starts_with("a message holds a damaged frame"));
     assert!(matches!(live.last(), Some(Frame::Error(_))), "{live:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_lost_in_the_tests_is_an_error_though_the_run_ends_well() {
+    let begins = |kind| Frame::Boundary(Boundary { kind, ..Boundary::default() });
+    let mark = begins(BoundaryKind::Mark);
+    for last in [begins(BoundaryKind::IterationStart), begins(BoundaryKind::TestStart), boundary(1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = vec![frames([hello()]), frames([last]), frames([mark.clone()])];
+        let (end, live) = of_a_complete_run(folder.path(), script).await;
+        assert_eq!(end.how, End::Died);
+        let Some(Frame::Error(error)) = live.last() else { panic!("{live:?}") };
+        assert_eq!(error.code, ErrorCode::Carrier);
+    }
 }
 
 #[tokio::test]
