@@ -222,7 +222,11 @@ async fn tests_of(
         once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
     if once.complete && !parts.is_empty() {
         alone::repeat(context, suite, &parts, &mut measured).await?;
+    } else if once.complete && once.seen.is_empty() && !once.failing.is_empty() {
+        let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
+        java.not_screened = Some("none of its tests passed".to_owned());
     } else if once.complete && !once.seen.is_empty() {
+        suite.failing = once.failing;
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }

@@ -1,5 +1,6 @@
 //! A suite on one device: the state that its runs share, and the code that makes a run.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,14 +60,17 @@ pub(super) struct OnDevice<'a> {
     pub(super) name: String,
     /// The part of the tests that runs on this device.
     pub(super) share: Option<Share>,
+    /// Classes with a failed test: only their other tests are repeated.
+    pub(super) failing: BTreeSet<String>,
     /// The tests of this shard of a run, as selected in the runner; `None`: all.
     pub(super) own: Option<Vec<Selection>>,
 }
 
 impl OnDevice<'_> {
-    /// The selection of a class with these tests for the runner: the user's own arguments may exclude other tests.
+    /// The selection of a class with these tests for the runner: the user's own arguments may exclude other tests,
+    /// and others may have failed.
     pub(super) fn chosen(&self, class: &str, tests: &[String]) -> Vec<Selection> {
-        match self.planned.chooses_classes() {
+        match self.planned.chooses_classes() || self.failing.contains(class) {
             true => Selection::each(class, tests),
             false => vec![Selection { class: class.to_owned(), test: None }],
         }

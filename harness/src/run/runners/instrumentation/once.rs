@@ -7,8 +7,8 @@ use std::time::Duration;
 use memgate_analysis::{ProcessRecord, SeenError, Window};
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
 use memgate_model::{AppMemory, HeapCheck, format_number_of};
-use memgate_wire::ErrorCode;
 use memgate_wire::options::Detail;
+use memgate_wire::{ErrorCode, Outcome};
 
 use super::drive::Done;
 use super::heap::SuiteDump;
@@ -27,8 +27,10 @@ pub(super) struct Once {
     pub(super) elapsed: Duration,
     /// Processes that were measured, in the order they began.
     pub(super) finished: Vec<Finished>,
-    /// The tests that the agent saw.
+    /// The tests that the agent saw, without those that failed.
     pub(super) seen: Classes,
+    /// The classes of those that failed.
+    pub(super) failing: BTreeSet<String>,
     /// Whether a test failed, or the run as a whole.
     pub(super) failed: bool,
     /// Whether the tests that ran can be screened: the runner reached its end, with the agent inside.
@@ -109,7 +111,8 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
         };
         left_out.extend(missing::told(what, &missing).map(|what| format!("not measured: {what}")));
     }
-    let (classes, ran) = ran(&done.finished);
+    let ran = ran(&done.finished);
+    let Repeatable { seen, failing } = Repeatable::of(done.finished.iter().map(|process| &process.record));
     let unseen = unseen(tests, &ran);
     if done.finished.is_empty() {
         problems.push("not measured: the agent did not report from the app".to_owned());
@@ -134,7 +137,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let complete = !done.finished.is_empty() && problems.is_empty();
     problems.append(&mut left_out);
     let Done { elapsed, finished, .. } = done;
-    Once { elapsed, finished, seen: classes, failed, complete, problems, ..Once::default() }
+    Once { elapsed, finished, seen, failing, failed, complete, problems, ..Once::default() }
 }
 
 /// Tests that the runner listed but that have no result. A class that failed as a whole has no results of its tests,
@@ -185,13 +188,36 @@ fn id(test: &TestResult) -> String {
     }
 }
 
-/// The tests that the agent saw, by class, and all their ids. A class with a failed test is still screened: its other
-/// tests may leak.
-fn ran(finished: &[Finished]) -> (Classes, BTreeSet<String>) {
+/// The ids of the tests that the agent saw.
+fn ran(finished: &[Finished]) -> BTreeSet<String> {
     let records = || finished.iter().map(|process| &process.record);
-    let windows = || records().flat_map(|record| &record.windows).filter(|window| is_test(window));
+    let windows = records().flat_map(|record| &record.windows).filter(|window| is_test(window));
     let open = records().flat_map(|record| &record.open).map(|open| open.id.clone());
-    (by_class(windows()), open.chain(windows().map(Window::id)).collect())
+    open.chain(windows.map(Window::id)).collect()
+}
+
+/// The tests that can be repeated. A class with a failed test is still screened: its other tests may leak.
+struct Repeatable {
+    seen: Classes,
+    failing: BTreeSet<String>,
+}
+
+impl Repeatable {
+    fn of<'a>(records: impl Iterator<Item = &'a ProcessRecord>) -> Self {
+        let windows: Vec<&Window> =
+            records.flat_map(|record| &record.windows).filter(|window| is_test(window)).collect();
+        // If a test ran again because it had failed, its last result counts.
+        let mut outcomes = BTreeMap::new();
+        for window in &windows {
+            outcomes.insert((&window.suite, &window.test), window.outcome);
+        }
+        let fails = |window: &Window| outcomes[&(&window.suite, &window.test)] == Some(Outcome::Failed);
+        let failing = windows.iter().filter(|window| fails(window)).map(|window| window.suite.clone());
+        Self {
+            failing: failing.collect(),
+            seen: by_class(windows.iter().copied().filter(|window| !fails(window))),
+        }
+    }
 }
 
 /// The tests' own result, as their runner would show it: the failures with stacks in their original names (`retraced`),
@@ -283,6 +309,25 @@ mod tests {
         assert_eq!(ending, Ending::Complete);
         let (lost, finished, output, problems) = Default::default();
         Done { run, ending, lost, finished, elapsed: Duration::ZERO, output, problems }
+    }
+
+    #[test]
+    fn a_failed_test_is_not_repeated_with_the_others_of_its_class() {
+        let mut record = ProcessRecord::default();
+        for (suite, test, outcome) in [
+            ("A", "fails", Outcome::Failed),
+            ("A", "leaks", Outcome::Passed),
+            ("B", "again", Outcome::Failed),
+            ("B", "again", Outcome::Passed),
+            ("C", "fails", Outcome::Failed),
+        ] {
+            let (suite, test) = (suite.to_owned(), test.to_owned());
+            record.windows.push(Window { suite, test, outcome: Some(outcome), ..Window::default() });
+        }
+        let Repeatable { seen, failing } = Repeatable::of([&record].into_iter());
+        let tests = |class: &str, test: &str| (class.to_owned(), vec![test.to_owned()]);
+        assert_eq!(seen, [tests("A", "leaks"), tests("B", "again")]);
+        assert_eq!(failing, ["A", "C"].map(str::to_owned).into());
     }
 
     #[test]

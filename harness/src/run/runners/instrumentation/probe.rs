@@ -57,7 +57,17 @@ pub(super) async fn prepare<'a>(
     };
     let (nonce, token) = (random(4)?, random(16)?);
     let delivery = Delivery::new(device.clone(), app, way, nonce);
-    let suite = OnDevice { planned, device, component, delivery, token, name, share, own: None };
+    let suite = OnDevice {
+        planned,
+        device,
+        component,
+        delivery,
+        token,
+        name,
+        share,
+        failing: BTreeSet::new(),
+        own: None,
+    };
     Ok((suite, about))
 }
 
