@@ -177,7 +177,7 @@ impl PlannedInstrumentation {
     /// Whether the user's own arguments select classes or tests.
     #[must_use]
     pub fn chooses_classes(&self) -> bool {
-        self.suite.arguments.iter().any(|(name, _)| name == "class")
+        self.suite.arguments.iter().any(|(name, _)| name == "class" || name == "testFile")
     }
 }
 
@@ -273,6 +273,11 @@ mod tests {
         let app = planned(&RunArgs { suites: vec!["app".into()], device: Some("R58M".into()), ..request() });
         assert!(app.suites.is_empty());
         assert_eq!(app.instrumented[0].suite.devices, Devices::Serial("R58M".into()));
+        let mut app = app.instrumented[0].clone();
+        for (argument, chooses) in [("class", true), ("testFile", true), ("notClass", false)] {
+            app.suite.arguments = vec![(argument.to_owned(), "com.example.ATest#opens".to_owned())];
+            assert_eq!(app.chooses_classes(), chooses, "{argument}");
+        }
     }
 
     #[test]
