@@ -117,6 +117,8 @@ impl Delivery {
     /// When the device refuses, or is lost.
     pub async fn bring(&mut self, library: &Path) -> Result<(), AdbError> {
         self.library = Some(library.to_owned());
+        // The system creates this folder when the app starts, and `pm clear` removes it. The options need it too.
+        self.as_app(&["mkdir", "-p", CODE_CACHE]).await?;
         let to = match self.way {
             Way::Packaged => return Ok(()),
             Way::StartupAgents => {
