@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::{Bundle, Item};
 
+/// The `id` of what the system reports, not the runner or the app.
+const SYSTEM: &str = "ActivityManagerService";
 /// Keys with a fixed meaning; all others are measurements of the test.
 const KNOWN_KEYS: [&str; 10] =
     ["class", "test", "current", "numtests", "id", "stream", "stack", "Error", "shortMsg", "longMsg"];
@@ -199,7 +201,10 @@ impl InstrumentationRun {
     }
 
     fn status(&mut self, code: Option<i64>, mut values: Bundle) {
-        if let Some(error) = values.remove("Error") {
+        // An app may send a value of this name itself.
+        if values.get("id").is_some_and(|id| id == SYSTEM)
+            && let Some(error) = values.remove("Error")
+        {
             self.not_started = Some(error);
             return;
         }

@@ -252,6 +252,15 @@ fn what_cannot_be_started_says_why() {
 const BEGUN: &str = "INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: numtests=1\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 1\n";
 
 #[test]
+fn an_app_may_send_a_status_that_is_named_error() {
+    let sent = "INSTRUMENTATION_STATUS: Error=3 tiles were late\nINSTRUMENTATION_STATUS_CODE: 2\n";
+    let passed = BEGUN.replace("CODE: 1", "CODE: 0");
+    let (ending, run) = text(&format!("{BEGUN}{sent}{passed}INSTRUMENTATION_CODE: -1\n"));
+    assert_eq!(ending, Ending::Complete);
+    assert_eq!(run.tests()[0].status, Status::Passed);
+}
+
+#[test]
 fn a_system_that_goes_down_in_the_middle_of_a_status_is_told() {
     let stream = format!(
         "{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nonError: commandError=false message=INSTRUMENTATION_ABORTED: System has crashed.\n\
