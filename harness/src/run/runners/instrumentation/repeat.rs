@@ -186,7 +186,7 @@ pub(super) async fn one(
 /// The result of a run that was to repeat a selection; `known`: the names that the selection may have in the app.
 fn outcome_of(done: Done, known: Vec<String>, last: &Last, output: &str, measured: &mut Suite) -> Outcome {
     let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
-    let failed = done.incomplete();
+    let failed = done.incomplete().or_else(|| done.problems.first().cloned());
     let ran = |record: &ProcessRecord, id: &str| {
         record.windows.iter().any(|w| w.is(id)) || record.open.iter().any(|open| open.id == id)
     };
