@@ -277,11 +277,15 @@ impl Driving {
                 self.timeout.as_secs_f64()
             ));
         }
-        let silent = self.sign_of_life.checked_add(self.timeout).is_some_and(|until| until <= now);
+        // If a test is overdue, its app is ended, and `am` says more.
+        let silent = overdue.is_empty()
+            && self.sign_of_life.checked_add(self.timeout).is_some_and(|until| until <= now);
         if overdue.is_empty() && !silent {
             return;
         }
         let stopped = force_stop(device, &self.package).await;
+        // `am` reports the app's end: the device must not be silent from here on.
+        self.sign_of_life = Instant::now();
         if silent {
             self.shell = None;
             self.lost = Some(Lost { device_is_gone: !stopped, ..Lost::silent(self.timeout) });
