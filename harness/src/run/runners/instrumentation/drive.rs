@@ -8,7 +8,7 @@
 //! Nothing here waits forever: a test that takes too long, an app that does not start and a silent device are ended
 //! after the time limit of one test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -314,6 +314,9 @@ async fn force_stop(device: &Device, package: &str) -> bool {
     device.shell_within(&line, QUESTION).await.is_ok()
 }
 
+/// A request to load the agent.
+type Asked = JoinHandle<Result<(), AdbError>>;
+
 /// Finds the processes of the app and records each.
 struct Follower {
     device: Device,
@@ -329,21 +332,22 @@ struct Follower {
 impl Follower {
     /// Follows the app until the run has ended; returns what could not be recorded.
     async fn follow(mut self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let (mut attached, mut recorded) = (BTreeSet::new(), BTreeSet::new());
-        let mut attaching = Vec::new();
+        let (mut problems, mut recorded, mut measured) = (Vec::new(), BTreeSet::new(), false);
+        let (mut asked, mut refused) = (BTreeMap::new(), None);
         while self.run_ended.borrow().is_none() && recorded.len() < MOST_PROCESSES {
             // The run of `am` notices a device that does not answer.
             for pid in self.processes().await.unwrap_or_default() {
                 if recorded.contains(&pid) {
                     continue;
                 }
-                if attached.insert(pid) {
-                    // Not awaited: the agent waits for us as soon as it is loaded.
-                    attaching.extend(self.attach(pid).map(tokio::spawn));
+                if let Some(agent) = &self.attached {
+                    refused = self.attach(pid, agent, &mut asked).await.or(refused);
                 }
                 match self.record(pid).await {
-                    Ok(true) => drop(recorded.insert(pid)),
+                    Ok(true) => {
+                        recorded.insert(pid);
+                        measured = true;
+                    }
                     Ok(false) => {}
                     Err(why) => {
                         problems.push(why);
@@ -356,19 +360,27 @@ impl Follower {
                 _ = self.run_ended.changed() => {}
             }
         }
-        for attached in attaching {
-            if let Ok(Err(why)) = attached.await {
-                problems.push(failed_to(&why));
-            }
-        }
+        // An app may also have processes that end before they load the agent.
+        problems.extend(refused.filter(|_| !measured));
         problems
     }
 
-    /// Asks a running process to load the agent, if the agent is delivered this way. `am` never says whether it loaded.
-    fn attach(&self, pid: u32) -> Option<impl Future<Output = Result<(), AdbError>> + Send + 'static> {
-        let line = command(&["am", "attach-agent", &pid.to_string(), self.attached.as_ref()?]);
-        let device = self.device.clone();
-        Some(async move { device.shell(&line).await?.success(&line).map(drop) })
+    /// Asks a running process to load the agent, and again if the system refuses because the process still starts.
+    /// Returns why it refused. `am` never says whether the agent loaded.
+    async fn attach(&self, pid: u32, agent: &str, asked: &mut BTreeMap<u32, Asked>) -> Option<String> {
+        let ask = || {
+            let line = command(&["am", "attach-agent", &pid.to_string(), agent]);
+            let device = self.device.clone();
+            // Not awaited: the agent waits for us as soon as it is loaded.
+            tokio::spawn(async move { device.shell(&line).await?.success(&line).map(drop) })
+        };
+        let last = asked.entry(pid).or_insert_with(ask);
+        if !last.is_finished() {
+            return None;
+        }
+        let Ok(Err(why)) = (&mut *last).await else { return None };
+        *last = ask();
+        Some(failed_to(&why))
     }
 
     /// The app's processes.
