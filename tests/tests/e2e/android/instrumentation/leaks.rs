@@ -73,13 +73,14 @@ fn every_way_into_an_app_finds_its_leak() {
 }
 
 #[test]
-fn a_test_that_fails_by_itself_is_shown_and_fails_the_run() {
+fn a_test_that_fails_is_shown_and_hides_no_leak_of_its_class() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
     let run = run(&adb, &device, "instrumentation-failing", &["--suite", "failing"]);
     run.ends_with(1);
     assert!(run.stdout.contains("failed: com.example.tracks.FailingTest.fails"), "{run}");
     assert!(run.stdout.contains("and another expected:<4> but was:<5>"), "{run}");
     assert_eq!(run.test("com.example.tracks.FailingTest.fails").verdict, Verdict::NotJudged);
+    assert_eq!(run.test("com.example.tracks.FailingTest.keeps").verdict, Verdict::Fail, "{run}");
     device.assert_clean();
 }
 

@@ -8,6 +8,7 @@ import java.util.List;
 import junit.framework.TestCase;
 import org.junit.Test;
 import org.junit.internal.builders.AllDefaultPossibilitiesBuilder;
+import org.junit.internal.runners.ErrorReportingRunner;
 import org.junit.runner.Description;
 import org.junit.runner.RunWith;
 import org.junit.runner.Runner;
@@ -32,13 +33,17 @@ final class Repeated extends Runner implements Filterable, Sortable {
 
     private static volatile boolean asked;
 
-    private final Runner once;
+    private final Class<?> suite;
+    private Runner once;
+    private final List<Filter> filters = new ArrayList<>();
+    private final List<Sorter> sorters = new ArrayList<>();
     private final int most;
     private final int warmUp;
     /** A single test is reported by its own name, not by its class. */
     private final boolean namesTests;
 
-    private Repeated(Runner once, int most, int warmUp, boolean namesTests) {
+    private Repeated(Class<?> suite, Runner once, int most, int warmUp, boolean namesTests) {
+        this.suite = suite;
         this.once = once;
         this.most = most;
         this.warmUp = warmUp;
@@ -57,13 +62,13 @@ final class Repeated extends Runner implements Filterable, Sortable {
     /** For rounds over whole classes. */
     static Runner wholeClass(Class<?> suite, int most, int warmUp) throws Throwable {
         Runner once = once(suite);
-        return once == null ? null : new Repeated(once, most, warmUp, false);
+        return once == null ? null : new Repeated(suite, once, most, warmUp, false);
     }
 
     /** For the tests of a class that were chosen, one or several. */
     static Runner chosenTests(Class<?> suite, int most) throws Throwable {
         Runner once = once(suite);
-        return once == null ? null : new Repeated(once, most, 0, true);
+        return once == null ? null : new Repeated(suite, once, most, 0, true);
     }
 
     /** {@code null}: it contains no test that JUnit can repeat; another builder makes its runner. */
@@ -71,7 +76,8 @@ final class Repeated extends Runner implements Filterable, Sortable {
         if (!holdsTests(suite)) {
             return null;
         }
-        Runner once = new AllDefaultPossibilitiesBuilder(true).runnerForClass(suite);
+        // The tests of the class itself were chosen, not those of a `suite()` method.
+        Runner once = new AllDefaultPossibilitiesBuilder(false).runnerForClass(suite);
         return PLAIN_RUNNERS.contains(once.getClass().getName()) && !suite.isAnnotationPresent(RunWith.class)
                 ? ofAndroid(suite, once)
                 : once;
@@ -140,12 +146,34 @@ final class Repeated extends Runner implements Filterable, Sortable {
             Hooks.iteration(round);
             Hooks.testStarted(suite, test);
             counting.reset();
+            if (round > 0) {
+                once = again();
+            }
             once.run(notifier);
             if (round < warmUp) {
                 Hooks.testFinished(suite, test, counting.outcome());
             } else if ((Hooks.window(suite, test, counting.outcome()) & (Hooks.STOP | Hooks.DONE)) != 0) {
                 return;
             }
+        }
+    }
+
+    /**
+     * A runner of its own for each round, as in each run of a build: the runners of JUnit 3 and of parameterised tests
+     * keep the test objects, with everything in their fields.
+     */
+    private Runner again() {
+        try {
+            Runner runner = once(suite);
+            for (Filter filter : filters) {
+                filter.apply(runner);
+            }
+            for (Sorter sorter : sorters) {
+                sorter.apply(runner);
+            }
+            return runner;
+        } catch (Throwable why) {
+            return new ErrorReportingRunner(suite, why);
         }
     }
 
@@ -160,11 +188,13 @@ final class Repeated extends Runner implements Filterable, Sortable {
 
     @Override
     public void filter(Filter filter) throws NoTestsRemainException {
+        filters.add(filter);
         filter.apply(once);
     }
 
     @Override
     public void sort(Sorter sorter) {
+        sorters.add(sorter);
         sorter.apply(once);
     }
 
