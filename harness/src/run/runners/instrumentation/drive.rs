@@ -314,8 +314,8 @@ async fn force_stop(device: &Device, package: &str) -> bool {
     device.shell_within(&line, QUESTION).await.is_ok()
 }
 
-/// A request to load the agent.
-type Asked = JoinHandle<Result<(), AdbError>>;
+/// A request to load the agent; `None`: it was accepted.
+type Asked = Option<JoinHandle<Result<(), AdbError>>>;
 
 /// Finds the processes of the app and records each.
 struct Follower {
@@ -374,13 +374,11 @@ impl Follower {
             // Not awaited: the agent waits for us as soon as it is loaded.
             tokio::spawn(async move { device.shell(&line).await?.success(&line).map(drop) })
         };
-        let last = asked.entry(pid).or_insert_with(ask);
-        if !last.is_finished() {
-            return None;
-        }
-        let Ok(Err(why)) = (&mut *last).await else { return None };
-        *last = ask();
-        Some(failed_to(&why))
+        let last = asked.entry(pid).or_insert_with(|| Some(ask()));
+        let running = last.as_mut().filter(|asked| asked.is_finished())?;
+        let refused = running.await.ok().and_then(Result::err);
+        *last = refused.is_some().then(ask);
+        refused.map(|why| failed_to(&why))
     }
 
     /// The app's processes.
