@@ -6,6 +6,7 @@
 //! reference.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use memgate_jvmti::ReferenceKind;
 
@@ -175,18 +176,21 @@ impl Graph {
         }
     }
 
-    /// Searches breadth first from the roots. Class loaders come last, then the stacks of virtual threads that nothing
-    /// holds. They are used only for objects that nothing else holds. Also returns whether none of these `instances`
-    /// needs one of them. `None`: out of memory.
+    /// Searches breadth first from the roots. Frames of threads come last, because what they hold changes while a thread
+    /// runs: a thread that has just begun, or that waits, would be the same leak with another holder. Then come class
+    /// loaders, then the stacks of virtual threads that nothing holds. They are used only for objects that nothing else
+    /// holds. Also returns whether none of these `instances` needs one of them. `None`: out of memory.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
         let mut last = Shortest { last: filled(NONE, self.nodes.len())?, unheld: BTreeSet::new() };
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(self.nodes.len()).ok()?;
         // Static fields come first: they name the owner best.
-        self.spread(&outgoing, &mut last, &mut queue, &[0, 1, 2]);
+        self.spread(&outgoing, &mut last, &mut queue, 0..3);
         let good = instances.iter().all(|instance| last.leads_to(*instance));
-        self.spread(&outgoing, &mut last, &mut queue, &[3]);
+        for ranks in [3..4, 4..5] {
+            self.spread(&outgoing, &mut last, &mut queue, ranks);
+        }
         for (i, edge) in (0..).zip(&self.edges) {
             let thread = self.root(edge).and_then(|_| self.referrer(edge));
             if thread.is_some_and(|thread| !last.leads_to(thread)) && last.takes(i, edge.to) {
@@ -194,12 +198,12 @@ impl Graph {
                 queue.push_back(edge.to);
             }
         }
-        self.spread(&outgoing, &mut last, &mut queue, &[]);
+        self.spread(&outgoing, &mut last, &mut queue, 0..0);
         Some((last, good))
     }
 
     /// Extends paths from the roots of these ranks to every object that has none yet.
-    fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: &[u32]) {
+    fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: Range<u32>) {
         let mut reach = |i: u32, queue: &mut VecDeque<u32>| {
             let Some(to) = self.edges.get(i as usize).map(|edge| edge.to) else { return };
             if last.takes(i, to) {
@@ -209,7 +213,7 @@ impl Graph {
         for rank in ranks {
             for (i, edge) in (0..).zip(&self.edges) {
                 let root = self.root(edge).filter(|root| !matches!(root.from, From::Node(_)));
-                if root.is_some_and(|root| rank_of(root.kind) == *rank) {
+                if root.is_some_and(|root| rank_of(root.kind) == rank) {
                     reach(i, queue);
                 }
             }
@@ -321,7 +325,8 @@ const fn rank_of(kind: ReferenceKind) -> u32 {
     match kind {
         ReferenceKind::StaticField(_) => 0,
         ReferenceKind::SystemClass | ReferenceKind::Other => 2,
-        ReferenceKind::ClassLoader => 3,
+        ReferenceKind::StackLocal(..) | ReferenceKind::JniLocal(..) => 3,
+        ReferenceKind::ClassLoader => 4,
         _ => 1,
     }
 }
@@ -387,6 +392,37 @@ mod tests {
         let expected = vec![ReferenceKind::Field(0), ReferenceKind::Field(1), ReferenceKind::Thread];
         assert_eq!(path(&graph, 0), Ok(expected));
         assert!(graph.shortest(&[0]).unwrap().1);
+    }
+
+    /// The frames of a thread that has not begun, or that waits, hold other objects than those of one that works.
+    #[test]
+    fn a_thread_holds_an_object_by_its_fields_whatever_its_frames_hold() {
+        let mut graph = graph(3);
+        let (worker, queue, task) = (0, 1, 2);
+        let (field, element) = (ReferenceKind::Field(0), ReferenceKind::ArrayElement(0));
+        graph.add(edge(From::Root, worker, ReferenceKind::Thread));
+        graph.add(edge(From::Node(worker), queue, field));
+        graph.add(edge(From::Node(queue), task, element));
+        let before = path(&graph, task);
+        assert_eq!(before, Ok(vec![element, field, ReferenceKind::Thread]));
+        let frame = memgate_jvmti::StackFrame::NONE;
+        for kind in [ReferenceKind::StackLocal(9, frame), ReferenceKind::JniLocal(9, frame.method)] {
+            graph.add(edge(From::Root, queue, kind));
+            graph.add(edge(From::Root, task, kind));
+            assert_eq!(path(&graph, task), before);
+        }
+        assert!(graph.shortest(&[task]).unwrap().1, "more levels are of no use");
+    }
+
+    #[test]
+    fn a_local_variable_holds_what_nothing_else_but_a_class_loader_holds() {
+        let mut graph = graph(2);
+        let local = ReferenceKind::StackLocal(9, memgate_jvmti::StackFrame::NONE);
+        graph.add(edge(From::Class(9), 0, ReferenceKind::ClassLoader));
+        graph.add(edge(From::Root, 1, local));
+        graph.add(edge(From::Node(1), 0, ReferenceKind::Field(0)));
+        assert_eq!(path(&graph, 0), Ok(vec![ReferenceKind::Field(0), local]));
+        assert!(!graph.shortest(&[0]).unwrap().1, "a better one may be further away");
     }
 
     #[test]

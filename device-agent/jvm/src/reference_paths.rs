@@ -29,8 +29,8 @@ const MAX_NODES: usize = 200_000;
 /// Number of references per object for which there is room.
 const EDGES: usize = 4;
 const MAX_LEVELS: u8 = 40;
-/// Number of levels after all instances have a path, if some paths lead only through a class loader.
-const LEVELS_BEHIND_A_LOADER: u8 = 8;
+/// Number of levels after all instances have a path, if some paths lead only through a frame or a class loader.
+const LEVELS_BEHIND_WEAK_ROOTS: u8 = 8;
 /// Limit for the processor time of all passes together.
 const MAX_CPU_NS: u64 = 10_000_000_000;
 
@@ -194,14 +194,14 @@ impl ReferencePaths {
             let all = self.instances.iter().all(|instance| last.leads_to(*instance));
             reached_at = if all { reached_at.or(Some(level)) } else { None };
             let enough =
-                reached_at.is_some_and(|reached| level >= reached.wrapping_add(LEVELS_BEHIND_A_LOADER));
+                reached_at.is_some_and(|reached| level >= reached.wrapping_add(LEVELS_BEHIND_WEAK_ROOTS));
             // Only a complete pass shows that there are no more references.
             let exhausted = cut.is_none() && self.graph.len() == before;
             if good || enough || exhausted {
                 return Walked { last, cut: None };
             }
             level = level.wrapping_add(1);
-            // The paths found so far are kept, even if they lead only to a class loader.
+            // The paths found so far are kept, even if they lead only to a frame or a class loader.
             let cut = cut.or((level == MAX_LEVELS).then_some("the way is too long"));
             if cut.is_some() {
                 return Walked { last, cut };
