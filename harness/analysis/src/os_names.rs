@@ -7,6 +7,7 @@ use memgate_wire::MappedKind;
 
 /// Replaces the removed parts.
 const GAP: char = '…';
+const GAP_TEXT: &str = "…";
 
 /// A descriptor's target: `socket:[…]`, `/tmp/log…`, `/proc/…/stat`.
 pub(crate) fn descriptor(target: &str) -> String {
@@ -29,9 +30,41 @@ pub(crate) fn descriptor(target: &str) -> String {
     target.split('/').enumerate().map(part).collect::<Vec<_>>().join("/")
 }
 
-/// A thread's name: `worker-…`.
+/// A thread's name: `worker-…`, also if it contains an identity of the run (`HttpClient@3f2a1b4c-12`).
 pub(crate) fn thread(name: &str) -> String {
-    without_numbers(name)
+    let mut out = String::with_capacity(name.len());
+    let is_part = |c: char| c.is_ascii_alphanumeric();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let word = rest.find(|c| !is_part(c)).map_or(rest, |end| &rest[..end]);
+        let identity = uuid_at_start(rest).or(Some(word).filter(|word| is_identity(word)));
+        out.push_str(identity.map_or(word, |_| GAP_TEXT));
+        let behind = &rest[identity.unwrap_or(word).len()..];
+        let next = behind.find(is_part).unwrap_or(behind.len());
+        out.push_str(&behind[..next]);
+        rest = &behind[next..];
+    }
+    without_numbers(&out)
+}
+
+/// `550e8400-e29b-41d4-a716-446655440000`, at the start of the text.
+fn uuid_at_start(text: &str) -> Option<&str> {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    let uuid = text.get(..36)?;
+    let are_equal = uuid.split('-').map(str::len).eq(GROUPS);
+    let is_hexadecimal = |c: char| c.is_ascii_hexdigit() || c == '-';
+    let ends = !text[36..].starts_with(|c: char| c.is_ascii_alphanumeric());
+    (are_equal && ends && uuid.chars().all(is_hexadecimal)).then_some(uuid)
+}
+
+/// A word that a program made of random bytes or of an object's hash code: seven or more hexadecimal digits, or sixteen
+/// or more small letters and digits in turn. The names of people's threads are not like this.
+fn is_identity(word: &str) -> bool {
+    let has_digit = word.contains(|c: char| c.is_ascii_digit());
+    let is_hexadecimal = word.len() >= 7 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let runs = word.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty()).count();
+    let is_token = word.len() >= 16 && runs >= 2 && !word.contains(|c: char| c.is_ascii_uppercase());
+    has_digit && (is_hexadecimal || is_token)
 }
 
 /// Name of a kind of mapping.
@@ -83,6 +116,42 @@ fn without_random_suffix(part: &str) -> String {
 mod tests {
     use super::*;
     use crate::record::OsName;
+
+    /// Names as libraries give them, in two runs.
+    #[test]
+    fn identities_in_the_name_of_a_thread_make_no_other_thread() {
+        for (one, other, name) in [
+            ("HttpClient@3f2a1b4c-21", "HttpClient@5e9f23b-7", "HttpClient@…-…"),
+            (
+                "consumer-550e8400-e29b-41d4-a716-446655440000-worker",
+                "consumer-face0000-cafe-4bad-beef-dececafebabe-worker",
+                "consumer-…-worker",
+            ),
+            (
+                "cluster-ClusterId{value='65f0c3b1a2d4e5f601234567', description='null'}",
+                "cluster-ClusterId{value='65f0c3fffade00f6aabbccdd', description='null'}",
+                "cluster-ClusterId{value='…', description='null'}",
+            ),
+            (
+                "Pool[identityToken->z8kfltbmbj6ipn1lzbxqv|4ae8fb2a]-HelperThread-#0",
+                "Pool[identityToken->2zrsvub51o6gdkmq0xqh7|7ac7a4e4]-HelperThread-#2",
+                "Pool[identityToken->…|…]-HelperThread-#…",
+            ),
+            ("qtp1234567-12", "qtp7654321-9", "qtp…-…"),
+        ] {
+            assert_eq!([thread(one), thread(other)], [name, name]);
+        }
+        for (given, name) in [
+            ("pool-1-thread-2", "pool-…-thread-…"),
+            ("C3P0PooledConnectionPoolManager", "C…P…PooledConnectionPoolManager"),
+            ("vert.x-eventloop-thread-0", "vert.x-eventloop-thread-…"),
+            ("h2-feed12 facade", "h…-feed… facade"),
+            ("überwachung-7é", "überwachung-…é"),
+            ("", ""),
+        ] {
+            assert_eq!(thread(given), name);
+        }
+    }
 
     #[test]
     fn takes_out_what_differs_from_run_to_run() {
