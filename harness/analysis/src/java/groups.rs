@@ -356,7 +356,7 @@ fn leak(
         .iter()
         .map(|(class, share)| (growing[*class].series.class.as_str(), growing[*class].count * share));
     let counts: Vec<(&str, f64)> = counts.collect();
-    let made = if is_of_jdk_alone(&holder) { made_for_certain(record, test, &counts) } else { None };
+    let made = if is_of_jdk_alone(&holder) { made_for_certain(record, test, &class, &counts) } else { None };
     let (mut frames, calls) =
         made.unwrap_or_else(|| (allocated(record, test, &class, &holder), BTreeSet::new()));
     let project = project_of(test);
@@ -429,11 +429,12 @@ fn own_call(frames: &[Frame]) -> Option<&str> {
 }
 
 /// Where the leak was allocated, and by which own calls, if the number of samples of one class equals its leak count.
-/// `counts` has the classes with their instances per iteration. Strings and their bytes survive from many places; nodes
-/// usually do not.
+/// `counts` has the classes with their instances per iteration. The class in the title comes first, unless it is the
+/// JDK's: it may be another one in the next run. Strings and their bytes survive from many places; nodes usually do not.
 fn made_for_certain(
     record: &ProcessRecord,
     test: &str,
+    title: &str,
     counts: &[(&str, f64)],
 ) -> Option<(Vec<Frame>, BTreeSet<String>)> {
     let java = record.java.as_ref()?;
@@ -442,8 +443,10 @@ fn made_for_certain(
         let samples = sites.iter().map(|site| site.samples).fold(0, u64::saturating_add);
         (samples > 0 && float(samples) == whole(count)).then(|| (is_literal(class), class, sites))
     };
-    let (_, _, sites) =
-        counts.iter().copied().filter_map(exact).min_by_key(|(text, class, _)| (*text, *class))?;
+    let (_, _, sites) = counts.iter().copied().filter_map(exact).min_by_key(|(text, class, _)| {
+        let is_title = *class == title && is_own(class);
+        (!is_title, *text, *class)
+    })?;
     let mut stacks: Vec<_> =
         sites.iter().map(|site| (std::cmp::Reverse(site.samples), java.stack(site.stack))).collect();
     // Equal stacks have a fixed order.
