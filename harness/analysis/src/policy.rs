@@ -395,8 +395,8 @@ impl TextPattern {
     }
 }
 
-/// Tolerance: alone and in its class, a test may leave slightly different amounts.
-const AS_MUCH: f64 = 1.05;
+/// Tolerance: two figures of the same growth may differ slightly, for example alone and in its class.
+pub(crate) const AS_MUCH: f64 = 1.05;
 
 /// The waivers of one run, and how often each was used.
 #[derive(Debug)]

@@ -57,6 +57,19 @@ impl JavaLeak {
         let has_own = self.classes.iter().any(|class| is_own(class));
         suspect.saw_any(self.classes.iter().map(String::as_str).filter(|class| !has_own || is_own(class)))
     }
+
+    /// Name of the running threads of which it counts the objects or the tasks: each thread has one of these.
+    pub(crate) fn threads(&self) -> Option<&str> {
+        let (root, steps) = self.holder.split_first()?;
+        let of_thread = |step: &HolderStep| {
+            let field = format!("{}.{}", step.owner, step.name);
+            // Since JDK 19 the task is in an object of its own.
+            let task =
+                ["java.lang.Thread.target", "java.lang.Thread.holder", "java.lang.Thread$FieldHolder.task"];
+            task.contains(&field.as_str())
+        };
+        (root.kind == HolderKind::Thread.text() && steps.iter().all(of_thread)).then_some(&root.owner)
+    }
 }
 
 /// One path to a class.

@@ -35,18 +35,18 @@ impl<'c, 'p> TestJudge<'c, 'p> {
 
     /// Lists a leak. `frame_names`: names that waivers of frames must match. Returns whether a waiver covers it.
     pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
-        leak.waiver = self.context.waivers.cover(&leak, frame_names);
+        leak.waiver = self.context.waivers.cover(&leak, frame_names).or(leak.waiver);
         let is_waived = leak.waiver.is_some();
         self.judgement.leaks.push(leak);
         is_waived
     }
 
-    /// The same for Java objects.
-    pub(super) fn list_java(&mut self, leak: &JavaLeak) -> bool {
+    /// The same for Java objects. Returns the reason of the waiver that covers them.
+    pub(super) fn list_java(&mut self, leak: &JavaLeak) -> Option<String> {
         let mut leak = shown(leak);
         leak.waiver = self.context.waivers.cover_java(&leak);
-        let is_waived = leak.waiver.is_some();
+        let waiver = leak.waiver.clone();
         self.judgement.leaks.push(leak);
-        is_waived
+        waiver
     }
 }

@@ -7,7 +7,7 @@ use memgate_model::{LeakKind, Metric, Verdict};
 use super::tests::{CLASS, ITERATIONS, TEST, confirmed, evicts, report, rounds, suite};
 use crate::input::ConfirmationInput;
 use crate::java::dsl::Jvm;
-use crate::policy::GatePolicy;
+use crate::policy::{GatePolicy, TextPattern, Waiver, WaiverMatch};
 use crate::signature::java_id;
 
 #[test]
@@ -561,6 +561,46 @@ fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
     let report = report(&input, &GatePolicy::default());
     assert_eq!(evicts(&report).leaks[0].title, "1 × thread pool-…-thread-…");
+}
+
+/// A running thread has one object: who accepts the objects of its threads accepts the threads.
+#[test]
+fn a_waiver_of_the_objects_of_threads_covers_as_many_threads_of_that_name() {
+    let judged = |threads: u64, of_worker: &[&str], waived: &'static str| {
+        let input = confirmed(
+            |jvm, i| {
+                jvm.add("com.example.Worker", 1, 120);
+                (0..threads).for_each(|_| jvm.threads.push(format!("worker-{i}")));
+            },
+            |jvm| jvm.held("com.example.Worker", &[(1, of_worker)]),
+        );
+        let matches = WaiverMatch::Class(TextPattern::new(waived, move |class| class == waived));
+        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
+        let report = report(&input, &GatePolicy { waivers: vec![waiver], ..GatePolicy::default() });
+        let test = evicts(&report);
+        let titles = test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.title.clone());
+        (test.verdict, titles.collect::<Vec<_>>())
+    };
+    let own: &[&str] = &["thread worker-7. -> com.example.Worker"];
+    let task: &[&str] =
+        &["thread worker-7. -> java.lang.Thread", "field java.lang.Thread.target -> com.example.Worker"];
+    let (worker, thread) = ("1 × com.example.Worker", "1 × thread worker-…");
+    for of_worker in [own, task] {
+        assert_eq!(judged(1, of_worker, "com.example.Worker"), (Verdict::Pass, Vec::new()));
+    }
+    let more = vec!["2 × thread worker-…".to_owned()];
+    assert_eq!(judged(2, own, "com.example.Worker"), (Verdict::Fail, more), "threads of another class");
+    let element = "field com.example.Worker.items -> com.example.Worker";
+    for (of_worker, why) in [
+        (&["thread pump. -> com.example.Worker"][..], "other threads"),
+        (&["static com.example.Registry.worker -> com.example.Worker"], "perhaps no thread at all"),
+        (&[own[0], element], "one thread may hold many"),
+    ] {
+        let left = vec![thread.to_owned()];
+        assert_eq!(judged(1, of_worker, "com.example.Worker"), (Verdict::Fail, left), "{why}");
+    }
+    let all = vec![worker.to_owned(), thread.to_owned()];
+    assert_eq!(judged(1, own, "com.example.Tile"), (Verdict::Fail, all), "no waiver");
 }
 
 /// Kotlin's `Dispatchers.IO` starts a thread whenever all others are busy. Each has objects of its own.

@@ -27,7 +27,7 @@ impl TestJudge<'_, '_> {
         let lengths: Vec<f64> = runs.iter().map(|(n, _)| *n).collect();
         let (mut bytes, mut objects) = (vec![0.0; lengths.len()], vec![0.0; lengths.len()]);
         for leak in java::leaks(last, self.id, &findings) {
-            if !self.list_java(&leak) {
+            if self.list_java(&leak).is_none() {
                 bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
                 objects.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
             }

@@ -36,7 +36,7 @@ use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
 use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
 use crate::measured::unusable;
-use crate::policy::smallest_limit;
+use crate::policy::{AS_MUCH, smallest_limit};
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
@@ -313,7 +313,7 @@ impl TestJudge<'_, '_> {
         let Some((why, findings)) = java::until_full(record, self.id) else { return false };
         let mut growing = Vec::new();
         for leak in java::leaks(record, self.id, &findings) {
-            if !self.list_java(&leak) {
+            if self.list_java(&leak).is_none() {
                 growing.push(leak.bytes);
             }
         }
@@ -377,10 +377,11 @@ impl TestJudge<'_, '_> {
         allowed: Allowed,
     ) -> Vec<String> {
         let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
-        let mut grew_alone = self.objects(record, findings, suspect, allowed);
+        let mut accepted = Vec::new();
+        let mut grew_alone = self.objects(record, findings, suspect, allowed, &mut accepted);
         self.counters(windows, &saw, allowed);
         if saw(Metric::JavaThreads) {
-            self.threads(windows, allowed);
+            self.threads(windows, &accepted, allowed);
         }
         self.judge_os(record, windows, OsKind::Descriptor, allowed);
         self.judge_own_libraries(record, allowed);
@@ -484,13 +485,14 @@ impl TestJudge<'_, '_> {
     }
 
     /// Lists the leaks and checks the sum of those without a waiver against the thresholds. Returns growth that no
-    /// round saw: it is not in the sum.
+    /// round saw: it is not in the sum. `accepted` gets the threads whose objects a waiver covers.
     fn objects(
         &mut self,
         record: &ProcessRecord,
         findings: &Findings,
         suspect: Option<&JavaSuspect>,
         allowed: Allowed,
+        accepted: &mut Vec<AcceptedThreads>,
     ) -> Vec<String> {
         let mut live_bytes = vec![0.0; findings.ends];
         let mut instances = vec![0.0; findings.ends];
@@ -502,10 +504,13 @@ impl TestJudge<'_, '_> {
             grew_alone.push(format_bytes(unseen.iter().map(|leak| leak.bytes).sum()));
         }
         for leak in seen {
-            if !self.list_java(&leak) {
-                live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
-                instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+            if let Some(reason) = self.list_java(&leak) {
+                let of = |name: &str| AcceptedThreads { name: name.to_owned(), count: leak.count, reason };
+                accepted.extend(leak.threads().map(of));
+                continue;
             }
+            live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
+            instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
         }
         if let Some(bytes) = unexplained(record, self.id, findings, allowed) {
             let more = format!(
@@ -612,8 +617,9 @@ impl TestJudge<'_, '_> {
         self.judgement.raise(Verdict::Warn.max(self.judgement.verdict()), why);
     }
 
-    /// Threads that each iteration leaves running, by name.
-    fn threads(&mut self, windows: &[&Window], allowed: Allowed) {
+    /// Threads that each iteration leaves running, by name. If a waiver covers the objects of as many threads of this
+    /// name, it covers the threads: they are the same.
+    fn threads(&mut self, windows: &[&Window], accepted: &[AcceptedThreads], allowed: Allowed) {
         let mut total = java::values(windows, Metric::JavaThreads);
         if total.len() != windows.len() {
             return;
@@ -631,6 +637,10 @@ impl TestJudge<'_, '_> {
                 }
                 let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
                 leak.id = os_id("java thread", &name);
+                let same = || accepted.iter().filter(|threads| threads.name == name);
+                if growth.slope.high <= AS_MUCH * same().map(|threads| threads.count).sum::<f64>() {
+                    leak.waiver = same().next().map(|threads| threads.reason.clone());
+                }
                 if self.list(leak, &[]) {
                     total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
                 }
@@ -640,6 +650,14 @@ impl TestJudge<'_, '_> {
             Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(self.judgement.executions());
         self.hold(&measured, allowed);
     }
+}
+
+/// Threads whose objects a waiver covers.
+struct AcceptedThreads {
+    name: String,
+    /// Per iteration.
+    count: f64,
+    reason: String,
 }
 
 /// May a class still grow? If the rounds found only other growth, they have shown that no class grows. Objects that the
