@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use memgate_config::{HeapDump, HeapTime, JavaAgent, MeasureJava, SuiteHeap};
 use memgate_launch::Launch;
 use memgate_wire::java::JvmInfo;
 use memgate_wire::options::{Options, Target};
+use rustix::fs::{FlockOperation, fcntl_lock};
 
 use crate::agent::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
 use crate::agent::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, look, of_java, preload, text};
@@ -67,6 +68,7 @@ impl Junit {
 pub(super) struct Ours {
     pub(super) launch: Launch,
     _arguments: Temporary,
+    _alive: Option<Alive>,
     /// Records for the launcher if it has no agent.
     pub(super) speaker: Option<Agentless>,
 }
@@ -204,7 +206,9 @@ impl Files {
         (options, option): (&Options, &OsStr),
         plan: &str,
     ) -> Result<Ours, ExpectedError> {
-        let plan = self.write("plan", plan)?;
+        let alive = Alive::at(self.write("alive", "")?);
+        let with = alive.as_ref().map(|alive| format!("with {}\n", alive.file.0.display()));
+        let plan = self.write("plan", &format!("{}{plan}", with.unwrap_or_default()))?;
         let jar = |name: &str| context.jars.unwrap_or(Path::new("")).join(name);
         let (speaker, ours, jars) = match self.agent {
             JavaAgent::Loaded => (None, vec![option.to_string_lossy().into_owned()], vec![jar(LAUNCHER_JAR)]),
@@ -227,7 +231,7 @@ impl Files {
             preloaded(&mut again.launch, context, options);
         }
         let file = Temporary(self.write("arguments", &again.options)?);
-        Ok(Ours { launch: silent(again.launch), _arguments: file, speaker })
+        Ok(Ours { launch: silent(again.launch), _arguments: file, _alive: alive, speaker })
     }
 }
 
@@ -261,6 +265,23 @@ impl Drop for Temporary {
     }
 }
 
+/// A file that is locked as long as memgate lives, however it ends: the launcher waits for the lock, and ends when it
+/// gets it. Nothing else may open the file here, because closing it would unlock it.
+struct Alive {
+    file: Temporary,
+    _lock: File,
+}
+
+impl Alive {
+    /// `None`: the file system has no locks.
+    fn at(path: PathBuf) -> Option<Self> {
+        let file = Temporary(path);
+        let lock = File::options().write(true).open(&file.0).ok()?;
+        fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Self { file, _lock: lock })
+    }
+}
+
 /// A test class, with its tests that the build ran.
 pub(super) fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
     Selection::class(class, tests)
@@ -269,6 +290,22 @@ pub(super) fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_locked_as_long_as_we_live() {
+        let path = std::env::temp_dir().join(format!("memgate-alive-{}", std::process::id()));
+        fs::write(&path, "").unwrap();
+        let alive = Alive::at(path.clone()).unwrap();
+        // Locks belong to the process, so only another one can see this.
+        let held = fs::read_to_string("/proc/locks").unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+        assert!(
+            held.lines().any(|line| line.contains(&format!(":{inode} ")) && line.contains("WRITE")),
+            "{held}"
+        );
+        drop(alive);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_class_may_take_as_long_as_its_tests_and_no_longer_than_the_build_many_times_over() {

@@ -5,4 +5,5 @@ mod dormant;
 mod follow;
 mod foreign;
 mod idle;
+mod killed;
 mod soak;

@@ -2,6 +2,7 @@ package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
 import java.io.IOException;
+import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -26,6 +27,7 @@ import java.util.List;
  * mode hunt 100          the same; the first window runs for this many milliseconds after its first execution, and
  *                        each window ends after as many executions as the first
  * class com.example.ATest
+ * with FILE              end when nobody has locked this file: the harness is gone
  * only scroll(int)[1]    of the class before, this test and others with "only": those that the build ran
  * test scroll(int)[2]    of the class before, only this test
  * </pre>
@@ -83,6 +85,9 @@ public final class Main {
                 case "mode":
                     mode(rest.split(" "));
                     break;
+                case "with":
+                    endWith(Paths.get(rest));
+                    break;
                 case "class":
                     selections.add(new Selection(rest, ""));
                     break;
@@ -98,6 +103,27 @@ public final class Main {
         if (selections.isEmpty()) {
             throw new IOException("the plan selects nothing: " + plan);
         }
+    }
+
+    /**
+     * The harness locks this file as long as it lives. The thread that waits is in the system's group, where tests do
+     * not look for threads.
+     */
+    private static void endWith(Path harness) {
+        ThreadGroup group = Thread.currentThread().getThreadGroup();
+        while (group.getParent() != null) {
+            group = group.getParent();
+        }
+        Thread waiting = new Thread(group, () -> {
+            try (FileChannel file = FileChannel.open(harness)) {
+                file.lock(0, Long.MAX_VALUE, true);
+                Runtime.getRuntime().halt(2);
+            } catch (IOException noLocks) {
+                // The agent ends this virtual machine when boundaries stay unanswered, which takes minutes.
+            }
+        }, "memgate-harness");
+        waiting.setDaemon(true);
+        waiting.start();
     }
 
     private void mode(String[] words) {
