@@ -43,19 +43,8 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     notes.extend(children::left(context, suite).map(|what| (Verdict::Warn, what)));
     notes.extend(pools::hide_objects(context, suite).map(|what| (Verdict::Warn, what)));
     notes.extend(pools::hide_slices(context, suite).map(|what| (Verdict::Warn, what)));
-    let all = |has: &dyn Fn(&ProcessRecord) -> bool| suite.screen.iter().all(|process| has(&process.record));
     if tests.is_empty() && notes.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
-        let (verdict, why) = match () {
-            () if suite.screen.is_empty() || suite.java.is_some() => (Verdict::Error, "no test ran"),
-            () if all(&had_nothing) => {
-                (Verdict::NotJudged, "no test to run: its own filter, its shard, or DISABLED_ leave none")
-            }
-            () if all(&ProcessRecord::asked_for_no_test) => (
-                Verdict::NotJudged,
-                "not measured: it contains GoogleTest, and ended without running tests of it",
-            ),
-            () => (Verdict::Error, "no test ran"),
-        };
+        let (verdict, why) = without_tests(suite);
         notes.push((verdict, why.to_owned()));
     }
     let failed_status = failed_without_a_test(suite, &tests);
@@ -98,6 +87,22 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         tests,
     };
     (report, failed_status.is_some())
+}
+
+/// Why a suite has no test although nothing went wrong.
+fn without_tests(suite: &SuiteInput) -> (Verdict, &'static str) {
+    let all = |has: &dyn Fn(&ProcessRecord) -> bool| suite.screen.iter().all(|process| has(&process.record));
+    match () {
+        () if suite.screen.is_empty() || suite.java.is_some() => (Verdict::Error, "no test ran"),
+        () if all(&had_nothing) => {
+            (Verdict::NotJudged, "no test to run: its own filter, its shard, or DISABLED_ leave none")
+        }
+        () if all(&ProcessRecord::asked_for_no_test) => (
+            Verdict::NotJudged,
+            "not measured: it contains GoogleTest, and ended without running tests of it",
+        ),
+        () => (Verdict::Error, "no test ran"),
+    }
 }
 
 /// How often the tests ran in the screen. `None`: no test ran more than once, or the suite is screened in rounds.
