@@ -2,8 +2,8 @@
 //! only one of the runs judged a test.
 //!
 //! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
-//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is gone only if each of its
-//! tests was judged and does not have it ([`RunReport::tests_without_other_leaks`]).
+//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is gone only if each of
+//! its tests was judged and does not have it ([`RunReport::tests_without_other_leaks`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -176,10 +176,10 @@ impl Graph {
         }
     }
 
-    /// Searches breadth first from the roots. Frames of threads come last, because what they hold changes while a thread
-    /// runs: a thread that has just begun, or that waits, would be the same leak with another holder. Then come class
-    /// loaders, then the stacks of virtual threads that nothing holds. They are used only for objects that nothing else
-    /// holds. Also returns whether none of these `instances` needs one of them. `None`: out of memory.
+    /// Searches breadth first from the roots. Frames of threads come last, because what they hold changes while a
+    /// thread runs: a thread that has just begun, or that waits, would be the same leak with another holder. Then come
+    /// class loaders, then the stacks of virtual threads that nothing holds. They are used only for objects that
+    /// nothing else holds. Also returns whether none of these `instances` needs one of them. `None`: out of memory.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
         let mut last = Shortest { last: filled(NONE, self.nodes.len())?, unheld: BTreeSet::new() };

@@ -1,8 +1,8 @@
 //! A run: screen, confirm, hunt, judge.
 //!
-//! Data flow: `Plan` → [`checks`] → [`runners::screen`] (every command once, with the agent inside) → [`runners::confirm`] (suspects
-//! alone) → [`hunt`] (tests that are not suspect, if there is time) → [`Facts`] in the session → [`judge`] with symbols
-//! from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`.
+//! Data flow: `Plan` → [`checks`] → [`runners::screen`] (every command once, with the agent inside) →
+//! [`runners::confirm`] (suspects alone) → [`hunt`] (tests that are not suspect, if there is time) → [`Facts`] in the
+//! session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`.
 //!
 //! The code has three layers; each knows only the layers below it:
 //!

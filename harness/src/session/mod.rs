@@ -5,8 +5,8 @@
 //! locked, so that another memgate does not remove it; folders that are not sessions are left alone.
 //!
 //! The data of a run that are not in its frames are its [`facts`], with [`naming`] of suites. A run writes them;
-//! [`offline`] rebuilds them from the streams alone, using the [`label`] with which each was started. After the run, its
-//! streams are packed ([`packed`](crate::reading::packed)).
+//! [`offline`] rebuilds them from the streams alone, using the [`label`] with which each was started. After the run,
+//! its streams are packed ([`packed`](crate::reading::packed)).
 
 pub mod facts;
 mod files;

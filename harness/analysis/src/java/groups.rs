@@ -443,7 +443,8 @@ fn own_call(frames: &[Frame]) -> Option<&str> {
 
 /// Where the leak was allocated, and by which own calls, if the number of samples of one class equals its leak count.
 /// `counts` has the classes with their instances per iteration. The class in the title comes first, unless it is the
-/// JDK's: it may be another one in the next run. Strings and their bytes survive from many places; nodes usually do not.
+/// JDK's: it may be another one in the next run. Strings and their bytes survive from many places; nodes usually do
+/// not.
 fn made_for_certain(
     record: &ProcessRecord,
     test: &str,

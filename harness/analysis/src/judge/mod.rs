@@ -1,8 +1,8 @@
 //! From a run to its report: checks every test against its thresholds, then every suite, then the run.
 //!
 //! A test is judged by its screening windows (`one_execution`, `at_exit`) and by the result of repeating it (`test`,
-//! `repeated`, `lengths`). A test that could not be measured is reported and never passes (`measured`). Suites and the run get the worst verdict of
-//! their parts. JVM suites have a judge of their own (`java`).
+//! `repeated`, `lengths`). A test that could not be measured is reported and never passes (`measured`). Suites and the
+//! run get the worst verdict of their parts. JVM suites have a judge of their own (`java`).
 
 mod against_base;
 mod at_exit;

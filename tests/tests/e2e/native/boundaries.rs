@@ -183,7 +183,8 @@ fn a_stripped_static_binary_is_never_passed_silently() {
     assert!(run.stdout.contains("[  PASSED  ] 2 tests."), "it ran all the same:\n{run}");
 }
 
-/// Regression: only what was alive at the end of the process counted. A static map that only its destructor frees passed.
+/// Regression: only what was alive at the end of the process counted. A static map that only its destructor frees
+/// passed.
 #[test]
 fn a_stripped_suite_is_measured_test_by_test() {
     let source = "#include <gtest/gtest.h>\n#include <map>\n#include <string>\n\
