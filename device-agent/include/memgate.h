@@ -43,7 +43,8 @@ static inline void MemgateTestEnd(const char *suite, const char *test, int outco
   if (memgate_test_end) memgate_test_end(suite, test, outcome);
 }
 
-/* The runner starts the given iteration of its selected tests, counted from 0. */
+/* The runner starts the given iteration of its selected tests, counted from 0. Growth is judged only if the program
+ * runs its tests again and again in one process, because memgate cannot select or repeat them. */
 static inline void MemgateIteration(uint32_t iteration) {
   if (memgate_iteration) memgate_iteration(iteration);
 }

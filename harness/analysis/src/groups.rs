@@ -162,12 +162,26 @@ pub(crate) fn series(test: &str, places: &mut Places<'_>) -> Vec<Series> {
 }
 
 /// The same, for chosen stacks only.
-pub(crate) fn series_of(
+pub(crate) fn series_of(test: &str, places: &mut Places<'_>, chosen: impl FnMut(u32) -> bool) -> Vec<Series> {
+    let steps = steps(places.record, test);
+    grouped(steps, places, chosen)
+}
+
+/// The same, without what other tests add and free: the running sum of what the windows of `test` added.
+pub(crate) fn own_series(
     test: &str,
+    places: &mut Places<'_>,
+    chosen: impl FnMut(u32) -> bool,
+) -> Vec<Series> {
+    let steps = own_steps(places.record, test);
+    grouped(steps, places, chosen)
+}
+
+fn grouped(
+    (steps, iterations): (HashMap<(u32, u64), Steps>, usize),
     places: &mut Places<'_>,
     mut chosen: impl FnMut(u32) -> bool,
 ) -> Vec<Series> {
-    let (steps, iterations) = steps(places.record, test);
     let mut groups = BTreeMap::<String, Vec<Part>>::new();
     let changed = |((stack, _), s): &((u32, u64), Steps)| (s.len() > 1 || s[0].0 > 0) && chosen(*stack);
     let mut changing: Vec<_> = steps.into_iter().filter(changed).collect();
@@ -268,6 +282,26 @@ fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usi
         steps.retain(|(at, _)| *at < iteration);
         !steps.is_empty()
     });
+    (all, iteration)
+}
+
+/// The same for what the windows of `test` alone added. If they freed more, the sum is 0.
+fn own_steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usize) {
+    let mut now = HashMap::<(u32, u64), u64>::new();
+    let mut all = HashMap::<(u32, u64), Steps>::new();
+    let mut iteration = 0;
+    for window in &record.windows {
+        let own = window.is(test);
+        for change in &window.changes {
+            let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
+            if own {
+                let steps = all.entry((change.stack, change.size)).or_default();
+                let sum = steps.last().map_or(0, |(_, sum)| *sum);
+                steps.push((iteration, (sum + change.count).saturating_sub(before)));
+            }
+        }
+        iteration += usize::from(own);
+    }
     (all, iteration)
 }
 

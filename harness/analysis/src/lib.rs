@@ -28,6 +28,7 @@ mod native;
 mod native_holders;
 mod observer;
 mod os_names;
+mod own_tests;
 mod policy;
 mod rare;
 mod record;

@@ -9,6 +9,7 @@ use memgate_wire::ErrorCode;
 
 use crate::groups::OsKind;
 use crate::looks;
+use crate::own_tests;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
@@ -61,6 +62,25 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
                 && !is_unseen
                 && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
             suspects.push(Suspect { test, why, freed_since, repeated, record: index });
+        }
+        // What grows between tests that the program itself repeats belongs to the test before.
+        let repeated = runs.iter().filter(|(_, n)| record.tells_its_own_tests() && **n >= ENOUGH_REPETITIONS);
+        for (test, _) in repeated.filter(|(test, _)| own_tests::is_among_others(record, test)) {
+            let is_judged = record.windows_of(test).all(|window| judged(record, window));
+            let Some(why) = own_tests::grown_outside(record, suite, test, policy).filter(|_| is_judged)
+            else {
+                continue;
+            };
+            if !known.contains_key(test) {
+                known.insert(test.clone(), suspects.len());
+                suspects.push(Suspect {
+                    test: test.clone(),
+                    why,
+                    freed_since: false,
+                    repeated: true,
+                    record: index,
+                });
+            }
         }
     }
     suspects

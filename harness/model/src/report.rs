@@ -467,8 +467,8 @@ pub struct TestReport {
     pub duration_s: f64,
     /// Whether the test was repeated, alone, to confirm its growth.
     pub confirmed: bool,
-    /// When the test ran alone, it left nothing that its verdict is based on. If that appears again, then only together
-    /// with the tests around it. Absent if false.
+    /// No run of this test alone shows what its verdict is based on: alone it left nothing of that, or its program
+    /// reports its tests itself and only runs all of them. Absent if false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub only_among_others: bool,
     /// Figures by metric, each with the threshold that was applied. Empty if `clean` is true.

@@ -108,7 +108,7 @@ pub enum Command {
     },
     /// Write the C headers with which a native test program reports its tests
     #[command(
-        after_long_help = "Example:\n  memgate native-kit third_party/memgate\n      then, in the loop that runs the tests:\n      #include <memgate.h>\n      MemgateTestBegin(\"suite\", \"test\"); …; MemgateTestEnd(\"suite\", \"test\", MEMGATE_PASSED);"
+        after_long_help = "Example:\n  memgate native-kit third_party/memgate\n      then, in the loop that runs the tests:\n      #include <memgate.h>\n      MemgateTestBegin(\"suite\", \"test\"); …; MemgateTestEnd(\"suite\", \"test\", MEMGATE_PASSED);\n  `memgate docs agent` has an example for Catch2."
     )]
     NativeKit {
         /// Folder to write to.

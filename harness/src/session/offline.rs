@@ -1,10 +1,10 @@
 //! Rebuilds the facts of a run from its streams alone: which process wrote each stream, and for what purpose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memgate_analysis::ProcessRecord;
+use memgate_analysis::{ProcessRecord, Window};
 use memgate_model::BoundaryQuality;
 use memgate_wire::{GoodbyeReason, Hello};
 
@@ -125,15 +125,25 @@ fn add_forked(suites: &mut [SuiteFacts], forked: Vec<(GroupId, ProcessFacts)>, r
     }
 }
 
-/// Adds a run of several tests together to each of its tests that also ran alone.
+/// Adds a run of several tests together to each of its tests that also ran alone, or to all tests of a program that
+/// reports them itself.
 fn add_company(suites: &mut [SuiteFacts], suite: &str, process: &ProcessFacts, records: &Records) {
     let Some(record) = records.get(&process.stream) else { return };
-    let known = suites.iter_mut().filter(|known| known.name == suite);
-    for (test, confirmation) in known.flat_map(|known| &mut known.confirmations) {
-        let ran = record.windows_of(test).next().is_some();
-        if let (true, ConfirmationFacts::Repeated(alone)) = (ran, &*confirmation) {
-            *confirmation =
-                ConfirmationFacts::InCompany { alone: alone.clone(), together: Ok(process.clone()) };
+    let tests: BTreeSet<String> = record.windows.iter().map(Window::id).collect();
+    for known in suites.iter_mut().filter(|known| known.name == suite) {
+        // A program that reports its own tests has no run of one test alone (`run/runners/gtest/itself.rs`).
+        let ran_alone = tests.iter().any(|test| known.confirmations.contains_key(test));
+        if record.tells_its_own_tests() && !ran_alone {
+            let repeated = |test: &String| (test.clone(), ConfirmationFacts::Repeated(process.clone()));
+            known.confirmations.extend(tests.iter().map(repeated));
+            continue;
+        }
+        for (test, confirmation) in &mut known.confirmations {
+            let ran = record.windows_of(test).next().is_some();
+            if let (true, ConfirmationFacts::Repeated(alone)) = (ran, &*confirmation) {
+                *confirmation =
+                    ConfirmationFacts::InCompany { alone: alone.clone(), together: Ok(process.clone()) };
+            }
         }
     }
 }
@@ -293,5 +303,31 @@ mod tests {
             panic!("{suites:?}")
         };
         assert_eq!(runs.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [8, 12]);
+    }
+
+    #[test]
+    fn a_program_that_reports_its_own_tests_has_confirmed_them_all_by_its_second_run() {
+        let known = || SuiteFacts::new("api".into(), Kind::Tests, vec![process("screen.mgf")]);
+        let mut record = ProcessRecord::default();
+        let capabilities = vec![memgate_wire::capability::C_API.to_owned()];
+        record.hello = Some(Hello { capabilities, ..Hello::default() });
+        let window = |test: &str| Window { suite: "A".into(), test: test.into(), ..Window::default() };
+        record.windows = vec![window("a"), window("b"), window("a")];
+        let records = Records::from([("again.mgf".to_owned(), record)]);
+        let mut suites = vec![known()];
+        add_company(&mut suites, "api", &process("again.mgf"), &records);
+        let repeated =
+            |test: &str| matches!(suites[0].confirmations.get(test), Some(ConfirmationFacts::Repeated(_)));
+        assert!(repeated("A.a") && repeated("A.b"), "{suites:?}");
+
+        // GoogleTest's own tests also ran alone (`memgate_gtest.h`).
+        let mut suites = vec![known()];
+        suites[0].confirmations.insert("A.a".into(), ConfirmationFacts::Repeated(process("alone.mgf")));
+        add_company(&mut suites, "api", &process("again.mgf"), &records);
+        let confirmations: Vec<_> = suites[0].confirmations.iter().collect();
+        assert!(
+            matches!(confirmations[..], [(test, ConfirmationFacts::InCompany { .. })] if test == "A.a"),
+            "{confirmations:?}"
+        );
     }
 }

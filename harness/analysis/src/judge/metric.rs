@@ -3,8 +3,6 @@
 //! Data flow: the metric at the ends of the executions, what the test itself added, and the places it consists of
 //! ([`Measured`]) → their growth → verdict and reason, by the larger growth of the total and of one place.
 
-use std::collections::BTreeSet;
-
 use memgate_model::{Metric, Threshold, Verdict, format_amount, format_value};
 
 use super::judgement::Judgement;
@@ -46,9 +44,9 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn of(series: &'a Series, born: &BTreeSet<String>) -> Self {
-        let Series { place, bytes, block, .. } = series;
-        Self { bytes, block: *block, born_in_test: born.contains(&place.id) }
+    pub(super) fn of(series: &'a Series, born_in_test: bool) -> Self {
+        let Series { bytes, block, .. } = series;
+        Self { bytes, block: *block, born_in_test }
     }
 }
 

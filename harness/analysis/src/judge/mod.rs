@@ -26,7 +26,7 @@ mod repeated;
 mod suite;
 mod test;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wording;
 
 use std::time::Duration;

@@ -17,6 +17,7 @@ use crate::beneath::leaks_apart;
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{Allowed, Finding, is_over_exactly, judge_exact, judge_series, last_rise, rose_in_a_row};
 use crate::native_holders::Holding;
+use crate::own_tests::{self, Origins};
 use crate::rare;
 use crate::record::{ProcessRecord, Window, sum};
 use crate::screen::{os_value, unmeasured_mappings};
@@ -39,18 +40,28 @@ pub(super) struct Kept {
 
 impl TestJudge<'_, '_> {
     /// Judges the iterations. Returns the memory that the groups without growth have kept. `born`: places from which
-    /// one execution allocated and left blocks.
-    pub(super) fn judge_iterations(&mut self, record: &ProcessRecord, born: &BTreeSet<String>) -> Vec<Kept> {
+    /// one execution allocated and left blocks. `origins`: by which stacks it is judged, if the program repeats it
+    /// together with others.
+    pub(super) fn judge_iterations(
+        &mut self,
+        record: &ProcessRecord,
+        born: &BTreeSet<String>,
+        origins: Option<&Origins>,
+    ) -> Vec<Kept> {
         let windows: Vec<&Window> = record.windows_of(self.id).collect();
         let allowed = allowed(self.context.policy, windows.len(), 0.0);
         self.judgement.confirmed = true;
         self.judgement.curve = curve::of_iterations(record, &windows);
 
         let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
-        let groups = groups::series(self.id, &mut Places::new(record, self.context.resolve));
-        let groups = leaks_apart(groups, allowed);
+        let mut places = Places::new(record, self.context.resolve);
+        let (groups, outside) = match origins {
+            Some(origins) => origins.series(self.id, &mut places, allowed),
+            None => (leaks_apart(groups::series(self.id, &mut places), allowed), Vec::new()),
+        };
         let held = Holding::new(record, self.context.resolve);
         let sorted = self.sort_groups(&groups, &held, allowed);
+        let outside = self.sort_groups(&outside, &held, allowed);
 
         let block = groups::smallest_block(&groups);
         // Allocations outside the windows do not belong to the test.
@@ -60,23 +71,44 @@ impl TestJudge<'_, '_> {
             }
             values
         };
-        let alone = windows.len() == record.windows.len();
+        let sum = |of: fn(&Series) -> &[f64], groups: &mut dyn Iterator<Item = &&Series>| {
+            let mut sum = vec![0.0; windows.len()];
+            groups.for_each(|group| sum.iter_mut().zip(of(group)).for_each(|(sum, value)| *sum += value));
+            sum
+        };
+        // The total and what the test itself added.
+        let values = |live: fn(&Counters) -> u64, of: fn(&Series) -> &[f64]| match origins {
+            Some(_) => [
+                sum(of, &mut sorted.unwaived.iter().chain(&outside.unwaived)),
+                sum(of, &mut sorted.unwaived.iter()),
+            ],
+            None => [
+                without(groups::totals(&windows, live), of, false),
+                without(own_doing(&windows, live), of, true),
+            ],
+        };
+        let of_test = |series: &Series| origins.is_some() || born.contains(&series.place.id);
+        let mut judged: Vec<_> = sorted.unwaived.iter().map(|s| Group::of(s, of_test(s))).collect();
+        judged.extend(outside.unwaived.iter().map(|series| Group::of(series, false)));
+        let [bytes, own_bytes] = values(Counters::live_bytes, |g| &g.bytes);
+        let [count, own_count] = values(Counters::live_allocations, |g| &g.counts);
+        let alone = origins.is_some() || windows.len() == record.windows.len();
         let ends_itself = record.tells_its_own_tests();
         let bytes = Measured {
             metric: Metric::NativeLiveBytes,
-            total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes, false),
-            own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes, true)),
+            total: bytes,
+            own: Some(own_bytes),
             alone,
             ends_itself,
-            groups: sorted.unwaived.iter().map(|series| Group::of(series, born)).collect(),
+            groups: judged,
             block,
             exact: true,
             waived: false,
         };
         let allocations = Measured {
             metric: Metric::NativeLiveAllocations,
-            total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts, false),
-            own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts, true)),
+            total: count,
+            own: Some(own_count),
             alone,
             ends_itself,
             groups: Vec::new(),
@@ -105,7 +137,7 @@ impl TestJudge<'_, '_> {
                 self.hold(&Measured::of_os(metric, values, 0.0), allowed);
             }
         }
-        sorted.kept
+        sorted.kept.into_iter().chain(outside.kept).collect()
     }
 
     /// Lists the groups that grow as leaks and sorts all groups.
@@ -189,13 +221,17 @@ impl TestJudge<'_, '_> {
             return;
         }
         let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
+        let own = own_tests::is_among_others(record, self.id)
+            .then(|| own_tests::os_added(record, self.id, kind))
+            .filter(|own| own.len() == total.len());
+        let of_others = own.as_ref().is_some_and(|own| judge_series(own, allowed).finding == Finding::Still);
         for OsLeak { names, counts, leak } in self.os_leaks(record, windows, kind, allowed) {
             let is_handed =
                 names.iter().all(|name| self.judgement.handed.contains(&leaks::of_os(kind, name, 0.0).id));
             if is_handed || leak.waiver.is_some() {
                 total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
             }
-            if !is_handed {
+            if !is_handed && !of_others {
                 self.judgement.leaks.push(leak);
             }
         }
@@ -203,6 +239,10 @@ impl TestJudge<'_, '_> {
         let exact = windows.iter().all(|w| w.java.is_none());
         let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }
             .shared_by(self.judgement.executions());
+        let measured = match own {
+            Some(own) => measured.beside_others(own),
+            None => measured,
+        };
         self.hold(&measured, allowed);
         if exact && kind != OsKind::Mapping {
             self.doubt_an_end(kind, &measured, allowed);

@@ -19,6 +19,7 @@ use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
 use crate::looks;
 use crate::measured::{self, When, unusable};
+use crate::own_tests::{self, Origins};
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::repetition::RepetitionLimits;
@@ -220,7 +221,11 @@ impl TestJudge<'_, '_> {
                 );
                 self.judgement.raise(Verdict::Pass, why);
             }
-            ConfirmationInput::Impossible(why) => self.unconfirmed(process, worst, why),
+            ConfirmationInput::Impossible(why) => {
+                // No argument of ours selects a test that the program reports itself.
+                self.judgement.only_among_others |= process.record.tells_its_own_tests();
+                self.unconfirmed(process, worst, why);
+            }
             ConfirmationInput::Broken(why) => {
                 self.judgement.raise(Verdict::Error, format!("when it was repeated: {why}"));
             }
@@ -292,7 +297,8 @@ impl TestJudge<'_, '_> {
         let left = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
         let born = left.iter().map(|group| group.place.id.clone()).collect();
         self.judgement.of_set_ups = self.of_set_ups((screened, window), &born);
-        let kept = self.judge_iterations(&again.record, &born);
+        let origins = self.origins(&screened.record, &again.record);
+        let kept = self.judge_iterations(&again.record, &born, origins.as_ref());
         let mut os_left = os_left(&screened.record, window, self.context);
         // With the user's own repetitions, there are no other executions of the test.
         if !std::ptr::eq(again, screened) {
@@ -307,6 +313,15 @@ impl TestJudge<'_, '_> {
         let survivors = held(&survivors, &mut Places::new(&screened.record, self.context.resolve));
         let executions = again.record.windows_of(self.id).count();
         self.one_time(executions, survivors, kept, os_left);
+    }
+
+    /// By which stacks the test is judged, if all tests of its program were repeated with it. `None`: by all.
+    fn origins(&mut self, screened: &ProcessRecord, again: &ProcessRecord) -> Option<Origins> {
+        if std::ptr::eq(screened, again) || !own_tests::is_among_others(again, self.id) {
+            return None;
+        }
+        self.judgement.only_among_others = true;
+        Some(Origins::of(self.id, screened, again))
     }
 
     /// Allocations and handles that one screened execution left, but the repetitions did not.

@@ -24,7 +24,7 @@ use crate::screen::screen;
 
 pub(super) const TEST: &str = "Map.insert";
 
-pub(super) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
+pub(crate) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     SuiteInput {
         name: "engine".to_owned(),
         runner: Runner::Gtest,

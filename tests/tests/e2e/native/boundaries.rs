@@ -245,13 +245,15 @@ fn a_program_with_the_c_api_runs_unchanged_without_the_agent() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "passed, not recorded\n");
 }
 
-/// The program says when a test ends: a leak after that is still a leak.
+/// The program says when a test ends: a leak after that is still a leak. A block that the next test frees is none.
 #[test]
 fn a_leak_behind_the_end_that_the_program_gives_its_test_fails() {
-    let source = "#include <memgate.h>\n#include <stdlib.h>\nvoid* volatile kept;\n\
+    let source = "#include <memgate.h>\n#include <stdlib.h>\nvoid *volatile kept, *handed;\n\
                   int main(void) { for (int i = 0; i < 40; ++i) {\n\
-                  MemgateIteration(i); MemgateTestBegin(\"Api\", \"early\"); if (i == 0) kept = malloc(31);\n\
-                  MemgateTestEnd(\"Api\", \"early\", MEMGATE_PASSED); kept = malloc(157); } }\n";
+                  MemgateIteration(i); MemgateTestBegin(\"Api\", \"early\"); handed = malloc(31);\n\
+                  MemgateTestEnd(\"Api\", \"early\", MEMGATE_PASSED); kept = malloc(157);\n\
+                  MemgateTestBegin(\"Api\", \"frees\"); free(handed);\n\
+                  MemgateTestEnd(\"Api\", \"frees\", MEMGATE_PASSED); } }\n";
     let project = Project::new("ends-early");
     project.memgate(&["native-kit", "kit"]).ends_with(0);
     let include = format!("-I{}", project.folder().join("kit").display());
@@ -262,6 +264,7 @@ fn a_leak_behind_the_end_that_the_program_gives_its_test_fails() {
     assert_eq!(test.verdict, Verdict::Fail, "{run}");
     let why = "157 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
     assert_eq!(test.reason, why);
+    assert_eq!(run.test("Api.frees").verdict, Verdict::Pass, "{run}");
 }
 
 #[test]
@@ -282,6 +285,7 @@ fn a_program_with_the_c_api_tells_its_own_boundaries() {
     let once = project.memgate(&["run", "--", program]);
     once.ends_with(0);
     assert_eq!(once.test("Api.stores").verdict, Verdict::Warn);
+    assert!(once.test("Api.stores").reason.contains("only the program can repeat it"), "{once}");
     assert_eq!(once.test("Api.formats").verdict, Verdict::Pass);
 }
 

@@ -15,7 +15,7 @@ use memgate_wire::{Outcome, setup};
 use super::alone::{Lasts, alone, repeat};
 use super::lanes::{Beside, Lanes, at_once};
 use super::listing::AllTests;
-use super::{GoogleTest, company, stacks};
+use super::{GoogleTest, company, itself, stacks};
 use crate::output::Progress;
 use crate::run::engine::{
     Budget, Context, Done, Finished, RunState, Stopped, elapsed, forget, keep_output, outcome,
@@ -69,8 +69,10 @@ pub(super) async fn suites(
     context: &mut Context<'_>,
     mut suites: Vec<(&mut Suite, &mut GoogleTest)>,
 ) -> Result<Vec<Finished>, Stopped> {
+    let mut finished = Vec::new();
     for (suite, GoogleTest(tests)) in &mut suites {
         stacks::complete(context, suite, tests).await?;
+        itself::confirm(context, suite, &mut finished).await?;
     }
     let (most, besides) = at_once(suites.iter().map(|(suite, _)| suite.records()));
     let mut batches: Vec<Batch<'_>> = vec![Batch::new()];
@@ -94,7 +96,6 @@ pub(super) async fn suites(
     let lanes = Lanes::new(context, most)?;
     let progress = RefCell::new(Progress::of_silent_tests(context.console, "confirming", total as u64));
     let pass = Pass { lanes, progress, done: Cell::new(0), is_over: Cell::new(false) };
-    let mut finished = Vec::new();
     for (batch, at_once) in batches.into_iter().zip([most].into_iter().chain(std::iter::repeat(1))) {
         confirm(context, batch, at_once, &pass, &mut finished).await?;
     }
@@ -114,6 +115,7 @@ fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {
         };
         !context.plan.confirm || records.get(suspect.record).copied().is_some_and(known)
     };
+    suspects.retain(|suspect| !suite.facts.confirmations.contains_key(&suspect.test));
     suspects.retain(|suspect| !suspect.repeated || context.plan.screen_repetitions > 1 || !is_known(suspect));
     memgate_analysis::causes_first(suspects, &records)
 }

@@ -4,12 +4,14 @@
 //! process of its own that repeats this one test ([`confirm`]; several at the same time if the user's own run had
 //! several: [`lanes`]), where `analysis::Confirmation` decides after each execution whether to go on ([`alone`]) →
 //! suspects that behave differently alone run with the tests around them ([`company`]) → facts of the suite.
-//! [`one_by_one`] is for executables whose boundaries cannot be seen.
+//! [`one_by_one`] is for executables whose boundaries cannot be seen, [`itself`] for programs that report their own
+//! tests and are not GoogleTest's.
 
 mod alone;
 mod company;
 mod confirm;
 mod hunt;
+mod itself;
 mod lanes;
 mod listing;
 mod one_by_one;

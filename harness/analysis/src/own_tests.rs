@@ -1,0 +1,260 @@
+//! A program that reports its own tests (`memgate.h`) and repeats them. Only the program can repeat them, so all its
+//! tests run between two executions of one test.
+//!
+//! Data flow: the record of the screen shows which test allocated at which stack. A second run of the program shows at
+//! which stacks it grows ([`Origins`]). A test is judged by the places at which it allocated, and by places of no test
+//! that grow between its end and the start of the next test: otherwise such growth would belong to no test.
+
+use std::collections::{BTreeSet, HashMap};
+
+use memgate_model::{Metric, Per, format_amount};
+
+use crate::beneath::leaks_apart;
+use crate::company::ByAddress;
+use crate::groups::{self, OsKind, Places, Series};
+use crate::growth::{Allowed, judge_exact};
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{ProcessRecord, Window, sum};
+use crate::stats::{as_f64, float};
+
+/// Stacks of the second run, by which one test is judged.
+pub(crate) struct Origins {
+    /// The test allocated there.
+    inside: BTreeSet<u32>,
+    /// No test allocated there, and there was growth after ends of this test.
+    outside: BTreeSet<u32>,
+}
+
+/// Does the program itself repeat this test, together with others?
+pub(crate) fn is_among_others(record: &ProcessRecord, test: &str) -> bool {
+    let is_native = record.hello.as_ref().is_some_and(|hello| hello.runtime == memgate_wire::Runtime::Native);
+    is_native && record.tells_its_own_tests() && record.windows.iter().any(|window| !window.is(test))
+}
+
+impl Origins {
+    /// Stacks are compared by their addresses: two lines of a function are different origins.
+    pub(crate) fn of(test: &str, screened: &ProcessRecord, again: &ProcessRecord) -> Self {
+        let (mut here, mut there) = (ByAddress, ByAddress);
+        let mut places = Places::new(screened, &mut here);
+        let mut born = |is_its_own: bool| -> BTreeSet<String> {
+            let windows = screened.windows.iter().filter(|window| window.is(test) == is_its_own);
+            let stacks: BTreeSet<u32> =
+                windows.flat_map(|w| &w.survivors).map(|record| record.stack).collect();
+            stacks.into_iter().map(|stack| places.of(stack).id.clone()).collect()
+        };
+        let (own, of_others) = (born(true), born(false));
+        let mut places = Places::new(again, &mut there);
+        let mut origins = Self { inside: BTreeSet::new(), outside: BTreeSet::new() };
+        let (mut now, mut is_after) = (HashMap::<(u32, u64), u64>::new(), false);
+        for window in &again.windows {
+            for change in &window.changes {
+                let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
+                let place = places.of(change.stack);
+                if own.contains(&place.id) {
+                    origins.inside.insert(change.stack);
+                } else if is_after && change.count > before && !of_others.contains(&place.id) {
+                    origins.outside.insert(change.stack);
+                }
+            }
+            is_after = window.is(test);
+        }
+        origins
+    }
+
+    /// The groups inside of the test, and those outside. Several tests may allocate at one place: then only what this
+    /// test added counts.
+    pub(crate) fn series(
+        &self,
+        test: &str,
+        places: &mut Places<'_>,
+        allowed: Allowed,
+    ) -> (Vec<Series>, Vec<Series>) {
+        let is_inside = |stack: u32| self.inside.contains(&stack);
+        let own = groups::own_series(test, places, is_inside);
+        let mut own: HashMap<String, Series> = own.into_iter().map(|s| (s.place.id.clone(), s)).collect();
+        let slope = |series: &Series| judge_exact(&series.bytes, allowed).slope.slope;
+        let lesser = |group: Series| {
+            let own = own.remove(&group.place.id).filter(|own| slope(own) < slope(&group));
+            own.unwrap_or(group)
+        };
+        let inside = leaks_apart(groups::series_of(test, places, is_inside), allowed);
+        let outside = groups::series_of(test, places, |stack| self.outside.contains(&stack));
+        (inside.into_iter().map(lesser).collect(), leaks_apart(outside, allowed))
+    }
+}
+
+/// Descriptors, threads or mapped bytes that were added from each start of the test to the start of the next test: the
+/// running sum.
+pub(crate) fn os_added(record: &ProcessRecord, test: &str, kind: OsKind) -> Vec<f64> {
+    let mut added = 0.0;
+    let nexts = record.windows.iter().skip(1).map(Some).chain([None]);
+    let own = record.windows.iter().zip(nexts).filter(|(window, _)| window.is(test));
+    let values = own.filter_map(|(window, next)| {
+        let until = next.map_or_else(|| kind.at_end(window), |next| kind.at_start(next));
+        added += float(sum(until?)) - float(sum(kind.at_start(window)?));
+        Some(added)
+    });
+    values.collect()
+}
+
+/// What grew between the ends of this test and the starts of the next tests, above its limit. The first execution does
+/// not count.
+pub(crate) fn grown_outside(
+    record: &ProcessRecord,
+    suite: &str,
+    test: &str,
+    policy: &GatePolicy,
+) -> Option<String> {
+    let pairs = record.windows.windows(2).filter_map(|pair| match pair {
+        [own, next] if own.is(test) => Some((own, next)),
+        _ => None,
+    });
+    let pairs: Vec<(&Window, &Window)> = pairs.skip(1).collect();
+    let memory =
+        |(own, next): &(&Window, &Window)| Some(float(next.start.live_bytes()) - float(own.end.live_bytes()));
+    let of_system = |kind: OsKind| {
+        move |(own, next): &(&Window, &Window)| {
+            Some(float(sum(kind.at_start(next)?)) - float(sum(kind.at_end(own)?)))
+        }
+    };
+    let mean = |metric: Metric, grown: f64| {
+        let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)?;
+        let mean = grown / as_f64(pairs.len().max(1));
+        (mean > limit).then(|| format_amount(metric, mean))
+    };
+    let handles = OsKind::ALL
+        .into_iter()
+        .find_map(|kind| mean(kind.metric(), pairs.iter().filter_map(of_system(kind)).sum()));
+    mean(Metric::NativeLiveBytes, pairs.iter().filter_map(memory).sum()).or(handles)
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::{TestReport, Verdict};
+    use memgate_wire::capability;
+
+    use super::*;
+    use crate::dsl::{ByNumber, Process};
+    use crate::input::{ConfirmationInput, RunInput, SuiteInput};
+    use crate::screen::screen;
+
+    /// Tests of one execution of the program, in their order. Names are numbers.
+    type Body = fn(&mut Process, u32, u32);
+
+    /// A program with tests 0 to 2 that repeats them 40 times. `between` runs after each of them.
+    fn judged(body: Body, between: Body) -> Vec<TestReport> {
+        let run = |mut process: Process| {
+            for i in 0..40 {
+                for test in 0..3 {
+                    process.run(&format!("A.{test}"), i, |p| body(p, i, test));
+                    between(&mut process, i, test);
+                }
+            }
+            let mut record = process.end();
+            record.hello.as_mut().unwrap().capabilities.push(capability::C_API.to_owned());
+            record
+        };
+        let (screened, again) = (run(Process::screen()), run(Process::confirm()));
+        let policy = GatePolicy::default();
+        let suspects = screen(&[&screened], "api", &policy);
+        assert!(suspects.iter().all(|suspect| suspect.repeated));
+        let repeated = |_: &_| ConfirmationInput::Repeated(Box::new(again.clone().into()));
+        let confirmations =
+            suspects.iter().map(|suspect| (suspect.test.clone(), repeated(suspect))).collect();
+        let suite = SuiteInput { confirmations, ..crate::judge::tests::suite(vec![screened.into()]) };
+        let input = RunInput { suites: vec![suite], ..RunInput::default() };
+        crate::judge::judge(&input, &policy, &mut ByNumber).suites.remove(0).tests
+    }
+
+    fn verdicts(tests: &[TestReport]) -> Vec<(Verdict, &str)> {
+        tests.iter().map(|test| (test.verdict, test.reason.split(';').next().unwrap_or_default())).collect()
+    }
+
+    const NOTHING: Body = |_, _, _| ();
+
+    /// Regression: all three tests failed, because the program as a whole grew and each test left something.
+    #[test]
+    fn a_block_that_a_later_test_frees_is_no_leak_of_a_program_that_repeats_its_own_tests() {
+        let tests = judged(
+            |p, i, test| {
+                if i + test > 0 {
+                    p.free(20 + (test + 2) % 3, 100, 1);
+                }
+                p.alloc(20 + test, 100, 1);
+                if test == 1 {
+                    p.alloc(3, 77, 1);
+                }
+            },
+            NOTHING,
+        );
+        let leaks = "77 B per iteration (allowed 0 B)";
+        assert_eq!(
+            verdicts(&tests).iter().map(|(v, _)| *v).collect::<Vec<_>>(),
+            [Verdict::Pass, Verdict::Fail, Verdict::Pass]
+        );
+        assert_eq!((tests[1].reason.as_str(), tests[1].leaks.len()), (leaks, 1));
+    }
+
+    /// Regression: such a leak belonged to no test and passed, unless the program had only one test.
+    #[test]
+    fn growth_between_two_tests_of_a_program_that_repeats_its_own_tests_fails_the_test_before() {
+        let tests = judged(NOTHING, |p, _, test| {
+            if test == 1 {
+                p.alloc(4, 157, 1);
+            }
+        });
+        let why = "157 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
+        assert_eq!(verdicts(&tests), [(Verdict::Pass, ""), (Verdict::Fail, why), (Verdict::Pass, "")]);
+        assert_eq!(tests[1].leaks.len(), 1);
+    }
+
+    /// Regression: the block of the test, which a later test frees, hid the growth at another line of its function.
+    #[test]
+    fn growth_between_two_tests_is_told_beside_a_block_that_the_test_hands_over() {
+        let tests = judged(
+            |p, i, test| match test {
+                0 => p.alloc(3, 31, 1),
+                1 => p.free(3, 31, 1),
+                _ => assert!(i < 40),
+            },
+            |p, _, test| p.alloc(4, 157, u64::from(test == 0)),
+        );
+        let why = "157 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
+        assert_eq!((tests[0].verdict, tests[0].reason.as_str()), (Verdict::Fail, why));
+    }
+
+    #[test]
+    fn tests_that_leak_at_one_place_each_have_their_own_share() {
+        let tests = judged(|p, _, test| p.alloc(5, 10, u64::from(test)), NOTHING);
+        let why = ["", "10 B per iteration (allowed 0 B)", "20 B per iteration (allowed 0 B)"];
+        assert_eq!(
+            verdicts(&tests),
+            [(Verdict::Pass, why[0]), (Verdict::Fail, why[1]), (Verdict::Fail, why[2])]
+        );
+    }
+
+    /// Regression: the test that keeps a block once failed by the descriptors of the other one.
+    #[test]
+    fn descriptors_belong_to_the_test_that_opens_them_and_to_the_test_before() {
+        let tests = judged(
+            |p, i, test| {
+                if (i, test) == (0, 0) {
+                    p.alloc(3, 31, 1);
+                }
+                if test == 2 {
+                    p.open("/dev/null", 6);
+                }
+            },
+            NOTHING,
+        );
+        assert_eq!(tests[0].verdict, Verdict::Pass, "{}", tests[0].reason);
+        assert_eq!(tests[2].reason, "1 descriptor per iteration (allowed 0)");
+        let tests = judged(NOTHING, |p, _, test| {
+            if test == 0 {
+                p.open("/dev/null", 6);
+            }
+        });
+        let verdicts: Vec<_> = tests.iter().map(|test| test.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Fail, Verdict::Pass, Verdict::Pass]);
+    }
+}
