@@ -431,9 +431,10 @@ fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
     })
 }
 
-/// No class of the project or of a library is on the path.
+/// No class of the project or of a library is on the path. The name of a thread is no class.
 fn is_of_jdk_alone(holder: &[HolderStep]) -> bool {
-    !holder.is_empty() && !holder.iter().any(|step| is_own(&step.owner))
+    let is_class = |step: &&HolderStep| step.kind != HolderKind::Thread.text();
+    !holder.is_empty() && !holder.iter().filter(is_class).any(|step| is_own(&step.owner))
 }
 
 /// The first call on a stack that does not belong to the JDK.
@@ -554,5 +555,25 @@ mod tests {
         assert_ne!(of("ATest.a", &[]), of("BTest.b", &[]));
         assert_eq!(of("ATest.a", &["Files.mark"]), of("BTest.b", &["Files.mark"]));
         assert_ne!(of("ATest.a", &["Files.mark"]), of("ATest.a", &["Files.keep"]));
+    }
+
+    /// Regression test: a waiver of one thread without a name covered all others.
+    #[test]
+    fn a_leaked_thread_is_named_by_the_call_that_made_it_whatever_its_name() {
+        let of = |name: &str, call: &str| {
+            let thread = HolderStep {
+                kind: HolderKind::Thread.text().to_owned(),
+                owner: name.to_owned(),
+                name: String::new(),
+                class: "java.lang.Thread".to_owned(),
+            };
+            let function = Some(call.to_owned());
+            let frame =
+                Frame { function, file: None, line: None, module: String::new(), offset: 0, inlined: false };
+            id(("ATest.a", "java.lang.Thread"), &[thread], &[frame], &BTreeSet::new())
+        };
+        for name in ["Thread-…", "worker-…", "vert.x-…"] {
+            assert_ne!(of(name, "com.example.Pump.start"), of(name, "com.example.Timer.start"), "{name}");
+        }
     }
 }

@@ -556,6 +556,29 @@ fn a_leak_that_the_jdk_holds_has_one_name_and_id_whatever_was_seen_of_it() {
     assert_eq!(std::collections::BTreeSet::from([id, other, several, unsure]).len(), 4);
 }
 
+/// Regression test: the report showed the place of the class that comes first in the alphabet.
+#[test]
+fn a_leak_that_the_jdk_holds_shows_where_its_own_class_was_allocated() {
+    let input = confirmed(
+        |jvm, _| {
+            jvm.add("com.example.Job", 1, 24);
+            jvm.add("com.example.Envelope", 1, 16);
+        },
+        |jvm| {
+            let list = "static java.util.Registry.jobs -> com.example.Job";
+            jvm.held("com.example.Job", &[(1, &[list])]);
+            let envelope = "field com.example.Job.envelope -> com.example.Envelope";
+            jvm.held("com.example.Envelope", &[(1, &[list, envelope])]);
+            jvm.sites("com.example.Job", &[("com.example.Desk", "makes", 24)]);
+            jvm.sites("com.example.Envelope", &[("com.example.Mail", "wraps", 16)]);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    assert_eq!(leak.title, "1 × com.example.Job");
+    assert_eq!(leak.frames[0].function.as_deref(), Some("com.example.Desk.makes"));
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
@@ -590,11 +613,12 @@ fn a_waiver_of_the_objects_of_threads_covers_as_many_threads_of_that_name() {
     }
     let more = vec!["2 × thread worker-…".to_owned()];
     assert_eq!(judged(2, own, "com.example.Worker"), (Verdict::Fail, more), "threads of another class");
-    let element = "field com.example.Worker.items -> com.example.Worker";
+    let pool: &[&str] =
+        &["thread worker-7. -> com.example.Pool", "field com.example.Pool.items -> com.example.Worker"];
     for (of_worker, why) in [
         (&["thread pump. -> com.example.Worker"][..], "other threads"),
         (&["static com.example.Registry.worker -> com.example.Worker"], "perhaps no thread at all"),
-        (&[own[0], element], "one thread may hold many"),
+        (pool, "one thread may hold many"),
     ] {
         let left = vec![thread.to_owned()];
         assert_eq!(judged(1, of_worker, "com.example.Worker"), (Verdict::Fail, left), "{why}");
