@@ -340,8 +340,10 @@ pub struct RunView {
     pub run: RunRow,
     /// Its CI job's page; empty: none.
     pub ci_url: String,
-    /// Leaks it saw, the largest first.
+    /// Leaks it saw, each in each test, the largest first; 200 at most.
     pub leaks: Vec<SightingOf>,
+    /// It saw more than these.
+    pub more_leaks: bool,
     /// Its tests: first those that are no plain pass, then by name; 500 at most.
     pub tests: Vec<TestRow>,
     /// Number of tests that match the search.

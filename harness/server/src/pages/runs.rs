@@ -8,9 +8,6 @@ use super::{link, parts, words};
 use crate::artefacts::PAGE;
 use crate::view::{ArtefactRow, Order, RunRow, RunView, Runs, Selection, TestRow};
 
-/// Most leaks on a page. The page of the line's leaks has a filter.
-const MOST_LEAKS: usize = 200;
-
 /// List of runs.
 #[must_use]
 pub fn runs(view: &Runs) -> String {
@@ -126,7 +123,7 @@ fn leaks(html: &mut Html, view: &RunView) {
     let columns =
         [(state, false), ("who leaks", false), ("what", false), ("bytes per run", true), ("test", false)];
     parts::table(html, "Leaks, the largest first", &columns);
-    for leak in view.leaks.iter().take(MOST_LEAKS) {
+    for leak in &view.leaks {
         html.markup("<tr><td>");
         match leak.state {
             _ if leak.how == "one_time" => parts::badge(html, ("other", "once")),
@@ -146,8 +143,8 @@ fn leaks(html: &mut Html, view: &RunView) {
         parts::test_link(html, &view.selection, &leak.test);
     }
     parts::end_of_table(html);
-    if view.leaks.len() > MOST_LEAKS {
-        html.markup("<p class=faint>").text(&format!("{MOST_LEAKS} of {} leaks · ", view.leaks.len()));
+    if view.more_leaks {
+        html.markup("<p class=faint>").text(&format!("the {} largest · ", view.leaks.len()));
         parts::anchor(html, &link::to(&view.selection, &["leaks"]), "all leaks of the line");
         html.markup("</p>");
     }
@@ -243,7 +240,8 @@ mod tests {
             selection,
             run,
             ci_url: String::new(),
-            leaks: (0..3000).map(named).collect(),
+            leaks: (0..200).map(named).collect(),
+            more_leaks: true,
             tests: Vec::new(),
             of: 0,
             order: Order::Worst,
@@ -253,7 +251,7 @@ mod tests {
             artefacts: Vec::new(),
         };
         let page = super::run(&view);
-        assert!(page.contains("200 of 3000 leaks") && page.contains("all leaks of the line"), "{page}");
+        assert!(page.contains("the 200 largest · ") && page.contains("all leaks of the line"), "{page}");
         assert!(page.contains("not there") && page.contains("state on the target"), "{page}");
         assert!(page.len() < 300_000, "{} bytes", page.len());
     }

@@ -156,6 +156,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         run: run.clone(),
         ci_url: t(),
         leaks: vec![sighted],
+        more_leaks: false,
         tests: vec![tested],
         of: 3,
         order: Order::Worst,

@@ -379,6 +379,7 @@ mod tests {
 
     use super::super::tests::block_on;
     use super::*;
+    use crate::view::Order;
 
     /// Adds runs of main, each with a random part of the leaks.
     async fn fill(store: &Store, count: u64, runs: u64) {
@@ -474,6 +475,25 @@ mod tests {
             }
         }
         filters
+    }
+
+    /// Regression: the page read the body of each leak once for each of its tests.
+    #[test]
+    fn a_run_shows_its_largest_leaks_and_says_that_there_are_more() {
+        let folder = tempfile::tempdir().unwrap();
+        block_on(async {
+            for (count, is_more) in [(40, false), (400, true)] {
+                let file = folder.path().join(format!("{count}.db"));
+                let store = Store::open(&format!("sqlite:{}", file.display())).await.unwrap();
+                fill(&store, count, 1).await;
+                let choice = Choice { branch: "main".into(), ..Choice::default() };
+                let only = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs[0].run;
+                let run = store.run("tiles", only, Order::Worst, "").await.unwrap().unwrap();
+                assert_eq!((run.more_leaks, run.leaks.len() == 200), (is_more, is_more), "{count}");
+                assert!(run.leaks.is_sorted_by(|a, b| a.bytes >= b.bytes));
+                store.close().await;
+            }
+        });
     }
 
     #[test]

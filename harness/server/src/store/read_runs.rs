@@ -15,6 +15,8 @@ use crate::view::{EventRow, Order, Point, RunRow, RunView, Runs, SightingOf, Tes
 
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
+/// Most leaks of one run. The list of the line's leaks has a filter.
+const MOST_LEAKS: usize = 200;
 
 /// The tests of a roster, with the slot of each in columns.
 pub(super) type Roster = BTreeMap<i64, usize>;
@@ -65,7 +67,9 @@ impl Store {
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let previous: Option<i64> = row.try_get(21)?;
         let (tests, of) = self.tests_of_run((shown.project, run), &roster_of(&row)?, order, find).await?;
-        let leaks = self.leaks_of_run(&shown, &head).await?;
+        let mut leaks = self.leaks_of_run(&shown, &head).await?;
+        let more_leaks = leaks.len() > MOST_LEAKS;
+        leaks.truncate(MOST_LEAKS);
         let artefacts = self.artefacts_of(id, run).await?;
         let ci_url = row.try_get(13)?;
         let expired = row.try_get::<i64, _>(18)? == 0;
@@ -74,6 +78,7 @@ impl Store {
             run: head,
             ci_url,
             leaks,
+            more_leaks,
             tests,
             of,
             order,
@@ -234,7 +239,7 @@ impl Store {
         Ok((tests, of))
     }
 
-    /// The leaks of a run, with their states on its line; for a review, on its target.
+    /// The largest leaks of a run, with their states on its line; for a review, on its target.
     async fn leaks_of_run(&self, shown: &Shown, run: &RunRow) -> Result<Vec<SightingOf>, StoreError> {
         let line = match run.target.as_str() {
             "" => None,

@@ -212,12 +212,12 @@ pub(super) const SIGHTINGS_OF_TWO: &str = "SELECT s.run_id, l.fingerprint, l.bod
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id IN ($2, $3) \
      ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
-/// Sightings with the state of each leak on a line.
+/// The largest sightings with the state of each leak on a line. A run may have 500,000, each with its leak's body.
 pub(super) const SIGHTINGS_WITH_STATES: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects, n.state \
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      LEFT JOIN leak_line n ON n.project_id = s.project_id AND n.leak_id = s.leak_id AND n.branch_id = $3 AND n.environment_id = $4 \
-     WHERE s.project_id = $1 AND s.run_id = $2 ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
+     WHERE s.project_id = $1 AND s.run_id = $2 ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name LIMIT 201";
 pub(super) const SIGHTINGS_WITH_TESTS: &str = "SELECT s.run_id, t.suite, t.name, s.how, s.bytes, s.objects FROM sighting s \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE s.project_id = $1 AND s.leak_id = $2 ORDER BY s.run_id DESC LIMIT 200";
