@@ -31,7 +31,7 @@ mod wording;
 
 use std::time::Duration;
 
-use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, Verdict};
+use memgate_model::{AgentCost, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
 use crate::policy::{GatePolicy, Waivers};
@@ -72,8 +72,12 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         };
         errors.push(suite::problem("run", what, hint));
     }
-    // No test explains why the exit code is not 0.
-    let unexplained = command_failed.filter(|_| !tests_failed && !policy.ignore_test_failures);
+    // No test explains why the exit code is not 0. On a device there is no command: its suite says how it ended.
+    let told = input
+        .suites
+        .iter()
+        .any(|suite| suite.runner == Runner::Instrumentation && !suite.problems.is_empty());
+    let unexplained = command_failed.filter(|_| !tests_failed && !told && !policy.ignore_test_failures);
     if let Some(status) = unexplained {
         let what = format!("it ended with status {status}, though no test failed: so does this run, with 1");
         errors.push(suite::problem("command", &what, "its own output says why"));
