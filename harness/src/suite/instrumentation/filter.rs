@@ -1,10 +1,11 @@
 //! A glob of tests as an expression for AndroidJUnitRunner's `tests_regex`.
 
 /// The expression for a glob: `com.example.TileCacheTest`, `com.example.TileCacheTest.evicts` (or
-/// `#evicts`), `*.TileCacheTest.*`. The runner compares with `CLASS#METHOD`.
+/// `#evicts`), `*.TileCacheTest.*`. The runner searches for it in `CLASS#METHOD`. A test must fit `own` too, the
+/// expression of the suite.
 #[must_use]
-pub fn tests_regex(glob: &str) -> String {
-    let mut regex = String::from("^");
+pub fn tests_regex(glob: &str, own: Option<&str>) -> String {
+    let mut regex = own.map(|own| format!("^(?=.*(?:{own}))")).unwrap_or_else(|| "^".to_owned());
     for c in glob.chars() {
         match c {
             '*' => regex.push_str(".*"),
@@ -30,7 +31,8 @@ mod tests {
             ("a.ATest.x?", r"^a[.#]ATest[.#]x.([#\[].*)?$"),
             ("*.B$C#y[0]", r"^.*[.#]B\$C[.#]y\[0\]([#\[].*)?$"),
         ] {
-            assert_eq!(tests_regex(glob), regex, "{glob}");
+            assert_eq!(tests_regex(glob, None), regex, "{glob}");
         }
+        assert_eq!(tests_regex("a.B", Some("Slow|^a")), r"^(?=.*(?:Slow|^a))a[.#]B([#\[].*)?$");
     }
 }

@@ -268,7 +268,8 @@ impl Call<'_> {
             Mode::Repeat(chosen) => set("class", list(chosen)),
         }
         if let Some(filter) = self.filter {
-            set("tests_regex", tests_regex(filter));
+            let own = self.arguments.iter().find(|(key, _)| key == "tests_regex");
+            set("tests_regex", tests_regex(filter, own.map(|(_, regex)| regex.as_str())));
         }
         pairs
     }
