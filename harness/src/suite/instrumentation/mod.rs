@@ -35,12 +35,13 @@ impl Component {
     /// The runner's class. A listing may omit its package.
     #[must_use]
     pub fn runner_class(&self) -> String {
-        if self.runner.starts_with('.') {
-            format!("{}{}", self.tests, self.runner)
-        } else {
-            self.runner.clone()
-        }
+        complete(&self.tests, &self.runner)
     }
+}
+
+/// The name of a class with its package.
+fn complete(package: &str, class: &str) -> String {
+    if class.starts_with('.') { format!("{package}{class}") } else { class.to_owned() }
 }
 
 impl fmt::Display for Component {
@@ -72,7 +73,7 @@ pub fn find(
     runner: Option<&str>,
 ) -> Result<Component, (String, String)> {
     let of_package: Vec<&Component> = components.iter().filter(|c| c.tests == package).collect();
-    let named = |c: &&&Component| runner.is_none_or(|runner| c.runner == runner);
+    let named = |c: &&&Component| runner.is_none_or(|runner| c.runner_class() == complete(package, runner));
     let chosen: Vec<&&Component> = of_package.iter().filter(named).collect();
     let list = |all: &[&Component]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (chosen.as_slice(), of_package.as_slice()) {
@@ -309,6 +310,10 @@ mod tests {
             assert!(told.contains(what) && advice.contains(hint), "{told}: {advice}");
         }
         assert_eq!(find(&two, "io.x.test", Some("B")).unwrap().runner, "B");
+        for (listed, named) in [(".R", "io.x.test.R"), ("io.x.test.R", ".R"), (".R", ".R")] {
+            let all = [component("io.x.test", "A"), component("io.x.test", listed)];
+            assert_eq!(find(&all, "io.x.test", Some(named)).unwrap().runner, listed, "{named}");
+        }
     }
 
     #[test]
