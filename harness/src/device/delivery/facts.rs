@@ -52,7 +52,9 @@ impl AppError {
             Self::Refused { said, .. } if said.contains("not debuggable") => {
                 "only a debuggable build can be measured: the build type `debug`, or `isDebuggable = true` in another".to_owned()
             }
-            Self::Refused { said, .. } if said.contains("unknown package") => "is the app installed, and for this user?".to_owned(),
+            Self::Refused { said, .. } if said.contains("unknown package") || said.contains("couldn't stat") => {
+                "is the app installed, and for the device's current user (`am get-current-user`)?".to_owned()
+            }
             Self::Refused { .. } => "some devices switch run-as off: use an emulator, or another device".to_owned(),
             Self::NoAbi { .. } => String::new(),
         }
@@ -118,7 +120,11 @@ mod tests {
     fn every_refusal_says_what_to_do() {
         let refused = |said: &str| AppError::Refused { package: "io.x".into(), said: said.into() };
         assert!(refused("run-as: package not debuggable: io.x").hint().contains("debuggable"));
-        assert!(refused("run-as: unknown package: io.x").hint().contains("installed"));
+        for said in
+            ["run-as: unknown package: io.x", "run-as: couldn't stat /data/user/10/io.x: No such file"]
+        {
+            assert!(refused(said).hint().contains("current user"), "{said}");
+        }
         assert!(refused("run-as is disabled from the kernel commandline").hint().contains("emulator"));
     }
 }

@@ -80,7 +80,14 @@ async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<
     }
     let line = "pm list instrumentation";
     let listing = device.shell(line).await.and_then(|told| told.success(line));
-    let listing = listing.map_err(|why| Broken::by(&why))?;
+    let listing = listing.map_err(|why| match chain(&why) {
+        text if text.contains("Can't find service") => Broken::Suite {
+            what: failed_to(&why),
+            hint: "the device is still starting: wait until `adb shell getprop sys.boot_completed` prints 1"
+                .to_owned(),
+        },
+        _ => Broken::by(&why),
+    })?;
     find(&components(&listing.text()), &planned.suite.package, planned.suite.instrumentation.as_deref())
         .map_err(|(what, hint)| Broken::Suite { what, hint })
 }
@@ -119,7 +126,13 @@ pub(super) async fn probe(
     let abi = suite.delivery.app().abi.clone();
     let library = crate::agent::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
         what: failed_to(&why),
-        hint: "`memgate docs android` says how the agent for Android is built".to_owned(),
+        hint: match abi.as_str() {
+            "armeabi-v7a" | "armeabi" | "x86" => {
+                "there is no agent for apps of 32 bits: build the app for arm64-v8a or x86_64 too"
+            }
+            _ => "`memgate docs android` says how the agent for Android is built",
+        }
+        .to_owned(),
     })?;
     if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
         let folder = context.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
