@@ -26,7 +26,7 @@ pub use facts::{App, AppError, app, current_user};
 pub use way::{Way, ways};
 
 /// The shell can write here.
-const STAGING: &str = "/data/local/tmp";
+pub const STAGING: &str = "/data/local/tmp";
 /// Relative to the app's data folder. All files in the second folder are loaded at every start of the app: it must
 /// contain only the library.
 const CODE_CACHE: &str = "code_cache";

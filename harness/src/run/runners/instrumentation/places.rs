@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use memgate_adb::{AdbError, Device, DeviceFacts, Server, wanted_serial};
+use memgate_adb::{AdbError, Device, DeviceFacts, Server, command, wanted_serial};
 use memgate_config::Devices;
 
 use super::on_device::Broken;
+use super::probe::random;
+use crate::device::delivery::STAGING;
 use crate::plan::PlannedInstrumentation;
 use crate::suite::instrumentation::Share;
 
@@ -27,9 +29,29 @@ pub(super) struct Place {
 /// Longest wait for a device that is away; the time limit of a test if that is shorter.
 const AWAY: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// Arguments by which a runner takes a part of the tests.
+const SHARDS: [&str; 2] = ["numShards", "shardIndex"];
+
 /// The devices of a suite, in the order of their serials.
 pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place>, Broken> {
+    if planned.suite.devices == Devices::All
+        && let Some((argument, _)) =
+            planned.suite.arguments.iter().find(|(name, _)| SHARDS.contains(&name.as_str()))
+    {
+        return Err(Broken::Suite {
+            what: format!(
+                "`arguments: {argument}` takes a part of the tests, and `devices: all` divides them too"
+            ),
+            hint: "remove the argument, or name one device".to_owned(),
+        });
+    }
     let devices = devices(planned).await.map_err(|why| Broken::by(&why))?;
+    if let Some((one, other)) = twice(&devices).await? {
+        return Err(Broken::Suite {
+            what: format!("{one} and {other} are the same device"),
+            hint: format!("`adb disconnect {other}`, or name one with `devices`"),
+        });
+    }
     let mut about = Vec::new();
     for device in &devices {
         about.push(device.facts().await.map_err(|why| Broken::by(&why))?);
@@ -61,6 +83,39 @@ async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbErr
     devices.sort_by(|a, b| a.serial().cmp(b.serial()));
     let patience = AWAY.min(planned.timeout);
     Ok(devices.into_iter().map(|device| device.with_patience(patience)).collect())
+}
+
+/// Two serials of one device, as of an emulator that is also reached through the network: its tests would run twice at
+/// the same time.
+async fn twice(devices: &[Device]) -> Result<Option<(String, String)>, Broken> {
+    let mut known: Vec<(String, &Device)> = Vec::new();
+    for device in devices.iter().filter(|_| devices.len() > 1) {
+        let boot = device.shell("cat /proc/sys/kernel/random/boot_id").await;
+        let boot = boot.map_err(|why| Broken::by(&why))?;
+        let boot = if boot.exit == 0 { boot.text().into_owned() } else { String::new() };
+        for (_, other) in known.iter().filter(|(of_other, _)| !boot.is_empty() && *of_other == boot) {
+            if shares_files(other, device).await? {
+                return Ok(Some((other.serial().to_owned(), device.serial().to_owned())));
+            }
+        }
+        known.push((boot, device));
+    }
+    Ok(None)
+}
+
+/// Whether a file of one device is on the other. Emulators that were started from one snapshot have the same boot id,
+/// but not the same files.
+async fn shares_files(one: &Device, other: &Device) -> Result<bool, Broken> {
+    let path = format!("{STAGING}/memgate-{}.twice", random(8)?);
+    let did = async |device: &Device, words: &[&str]| {
+        device.shell(&command(words)).await.map(|told| told.exit == 0).map_err(|why| Broken::by(&why))
+    };
+    if !did(one, &["touch", &path]).await? {
+        return Ok(false);
+    }
+    let shares = did(other, &["test", "-e", &path]).await;
+    did(one, &["rm", "-f", &path]).await?;
+    shares
 }
 
 /// `app on Pixel 8, API 34`; a second device of the same kind is `app on Pixel 8, API 34 #2`.

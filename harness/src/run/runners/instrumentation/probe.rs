@@ -247,7 +247,7 @@ fn hint(ending: &Ending) -> &'static str {
 }
 
 /// `bytes` random bytes as hexadecimal digits.
-fn random(bytes: usize) -> Result<String, Stopped> {
+pub(super) fn random(bytes: usize) -> Result<String, Stopped> {
     let mut random = vec![0; bytes];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut random))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memgate_e2e::Run;
-use memgate_e2e::stand_in::{AdbServer, adbs};
+use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
 use memgate_model::{TestReport, Verdict};
 use serde_json::Value;
 
@@ -43,6 +43,32 @@ fn tests_are_spread_over_all_devices_and_come_together_in_one_report() {
     assert_eq!(run.report().errors, [], "{run}");
     first.assert_clean();
     second.assert_clean();
+}
+
+#[test]
+fn a_device_with_two_serials_is_refused_and_two_from_one_snapshot_are_not() {
+    let Some(adb) = adbs().pop() else { return };
+    let phone = || StandIn::builder().answer("cat /proc/sys/kernel/random/boot_id", "5f\n", 0).start();
+    let (one, other) = (phone(), phone());
+    let refuses = |serials: [&str; 2]| {
+        let server = AdbServer::start(&adb);
+        for serial in serials {
+            assert!(server.adb(&["connect", serial]).stdout.starts_with(b"connected to"), "{serial}");
+            assert!(server.adb(&["-s", serial, "wait-for-device"]).status.success(), "{serial}");
+        }
+        let (project, agents) = project("instrumentation-twice", "");
+        let mut command = project.command(&["run", "--suite", "tracks", "--devices", "all"]);
+        command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+        let run = project.finish(&mut command);
+        run.ends_with(2);
+        run.problems().contains("are the same device")
+    };
+    let alias = one.serial().replace("127.0.0.1", "localhost");
+    assert_ne!(one.serial(), alias);
+    assert!(refuses([&one.serial(), &alias]));
+    assert!(!refuses([&one.serial(), &other.serial()]));
+    one.assert_clean();
+    other.assert_clean();
 }
 
 /// Two leaking tests, one for each device.
