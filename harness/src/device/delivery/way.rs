@@ -26,6 +26,14 @@ impl fmt::Display for Way {
     }
 }
 
+impl Way {
+    /// Whether the agent is loaded only if the tests' listener waits for it or loads it.
+    #[must_use]
+    pub const fn needs_listener(self) -> bool {
+        matches!(self, Self::Attach | Self::Packaged)
+    }
+}
+
 /// The ways that a device with this API level supports, best first.
 #[must_use]
 pub fn ways(api: u32) -> Vec<Way> {

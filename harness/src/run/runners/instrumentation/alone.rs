@@ -77,7 +77,7 @@ pub(super) async fn once(
     console.line(&format!("{}: each test in a process of its own{cleared}", suite.name));
     let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
     let memory = Memory::of_run(named.len());
-    let mut all = Once { complete: true, ..Once::default() };
+    let mut all = Once { complete: true, whole: true, ..Once::default() };
     let mut results: Vec<TestResult> = Vec::new();
     let mut said = Said::default();
     let (mut passed, mut parts) = (Vec::new(), parts(named).into_iter());
@@ -91,16 +91,17 @@ pub(super) async fn once(
             // The device did not even accept the options of this run.
             Err(Broken::Suite { what, .. }) => {
                 said.add(format!("not measured: {what}"), id);
-                all.complete = false;
+                (all.complete, all.whole) = (false, false);
                 break;
             }
             Err(stopped) => return Err(stopped),
         };
         results.extend_from_slice(done.run.tests());
         let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
-        let looked = once::look(done, &part.tests, &output);
+        let looked = once::look(done, &part.tests, (&suite.tried, &output));
         all.elapsed += looked.elapsed;
         all.failed |= looked.failed;
+        all.whole &= looked.whole;
         all.finished.extend(looked.finished);
         looked.problems.into_iter().for_each(|what| said.add(what, id.clone()));
         // A part that failed, was skipped or was not measured is not repeated.
@@ -118,7 +119,8 @@ pub(super) async fn once(
     all.problems = said.told();
     all.problems.extend(missing::told("did not run", &missing));
     let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
-    console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
+    let of = (!all.whole || !missing.is_empty()).then_some(named.len());
+    console.text(&once::shown(&results, of, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
     Ok((all, passed))
 }

@@ -210,6 +210,10 @@ async fn tests_of(
         true => alone::once(context, suite, named).await?,
         false => (once::once(context, suite, named).await?, Vec::new()),
     };
+    let way = suite.delivery.way();
+    if way.needs_listener() && !once.finished.is_empty() {
+        context.console.line(&format!("{}: {}", suite.name, probe::comes_by(way)));
+    }
     let times = (once.elapsed, suite.planned.timeout);
     let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
     measured.facts.java = Some(JavaFacts {

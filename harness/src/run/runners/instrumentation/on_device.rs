@@ -60,6 +60,8 @@ pub(super) struct OnDevice<'a> {
     pub(super) name: String,
     /// The part of the tests that runs on this device.
     pub(super) share: Option<Share>,
+    /// The ways in which the agent did not get into the app, each with the reason.
+    pub(super) tried: Vec<String>,
     /// Classes with a failed test: only their other tests are repeated.
     pub(super) failing: BTreeSet<String>,
     /// The tests of this shard of a run, as selected in the runner; `None`: all.

@@ -35,6 +35,8 @@ pub(super) struct Once {
     pub(super) failed: bool,
     /// Whether the tests that ran can be screened: the runner reached its end, with the agent inside.
     pub(super) complete: bool,
+    /// Whether the runner has a result of each test that it listed, and reached its end.
+    pub(super) whole: bool,
     /// Descriptions of everything that was not measured.
     pub(super) problems: Vec<String>,
     /// Android's answer about the app's memory.
@@ -65,9 +67,11 @@ pub(super) async fn once(
     let heap = dump.map(|dump| dump.look(context, suite, &done.finished)).transpose();
     let heap = heap.map_err(Stopped::from)?.unwrap_or_default();
     let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
-    console.text(&shown(done.run.tests(), retraced)).map_err(Stopped::from)?;
-    let named = named.iter().map(Selection::id).collect();
-    let mut once = look(done, &named, &output);
+    let named: BTreeSet<String> = named.iter().map(Selection::id).collect();
+    let results = done.run.tests().to_vec();
+    let mut once = look(done, &named, (&suite.tried, &output));
+    let of = (!once.whole).then_some(named.len());
+    console.text(&shown(&results, of, retraced)).map_err(Stopped::from)?;
     once.heap = heap;
     once.memory = memory.tell(console, &suite.name, &once.finished);
     Ok(once)
@@ -87,12 +91,14 @@ pub(super) fn run(suite: &OnDevice<'_>, mode: Mode, memory: &Memory) -> Run<'sta
     }
 }
 
-/// Compares the runner's results with what the agent saw, for the tests that the runner listed (`named`).
-pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
+/// Compares the runner's results with what the agent saw, for the tests that the runner listed (`named`). `tried`: the
+/// ways in which the agent did not get into the app.
+pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[String], &str)) -> Once {
     let mut problems = done.problems.clone();
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &results);
+    let whole = done.incomplete().is_none() && missing.is_empty();
     // The runner reached its end but some tests did not run. The other tests can be screened.
     let ended = done.lost.is_none()
         && matches!(done.ending, Ending::Incomplete { .. })
@@ -100,7 +106,14 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let mut left_out = Vec::new();
     if let Some(why) = done.incomplete() {
         let told = if ended && !missing.is_empty() { &mut left_out } else { &mut problems };
-        told.push(format!("not measured: {why} (what was printed: {output})"));
+        let is_of_app = matches!(done.ending, Ending::Crashed(_) | Ending::RunnerFailed(_));
+        let hint = match is_of_app && tests.is_empty() {
+            true => {
+                ": is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
+            }
+            false => "",
+        };
+        told.push(format!("not measured: {why} (what was printed: {output}){hint}"));
         told.extend(missing::told("did not run", &missing));
     } else {
         // The number of results may be right only because other tests have several, or unknown because a class has only
@@ -115,7 +128,13 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let Repeatable { seen, failing } = Repeatable::of(done.finished.iter().map(|process| &process.record));
     let unseen = unseen(tests, &ran);
     if done.finished.is_empty() {
-        problems.push("not measured: the agent did not report from the app".to_owned());
+        let before = match tried {
+            [] => String::new(),
+            tried => format!(" (before, {})", tried.join("; ")),
+        };
+        problems.push(format!(
+            "not measured: the agent did not report from the app{before}: `adb logcat` around its start says why"
+        ));
     } else {
         let why = match done.finished.iter().find_map(|process| broken_off(&process.record)) {
             Some(why) => format!("ran, but what the agent sent of it is not whole: {why}"),
@@ -137,7 +156,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let complete = !done.finished.is_empty() && problems.is_empty();
     problems.append(&mut left_out);
     let Done { elapsed, finished, .. } = done;
-    Once { elapsed, finished, seen, failing, failed, complete, problems, ..Once::default() }
+    Once { elapsed, finished, seen, failing, failed, complete, whole, problems, ..Once::default() }
 }
 
 /// Tests that the runner listed but that have no result. A class that failed as a whole has no results of its tests,
@@ -221,8 +240,8 @@ impl Repeatable {
 }
 
 /// The tests' own result, as their runner would show it: the failures with stacks in their original names (`retraced`),
-/// and a total.
-pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> String {
+/// and a total. `of`: how many there are, if not all have run.
+pub(super) fn shown(tests: &[TestResult], of: Option<usize>, retraced: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let failures: Vec<&TestResult> = tests.iter().filter(|test| !test.status.is_good()).collect();
     for test in &failures {
@@ -238,10 +257,11 @@ pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> 
         ));
     }
     let ran = tests.iter().filter(|test| test.status != Status::Ignored).count();
-    match failures.len() {
-        0 => text.push_str(&format!("OK ({})\n", format_number_of(ran, "test"))),
-        failures => text.push_str(&format!("Tests run: {ran},  Failures: {failures}\n")),
-    }
+    let of = of.map(|of| format!(" of {of}"));
+    text.push_str(&match (&of, failures.len()) {
+        (None, 0) => format!("OK ({})\n", format_number_of(ran, "test")),
+        _ => format!("Tests run: {ran}{},  Failures: {}\n", of.unwrap_or_default(), failures.len()),
+    });
     text
 }
 
@@ -267,12 +287,13 @@ mod tests {
     #[test]
     fn failures_are_shown_with_their_stacks_and_ignored_tests_did_not_run() {
         let passed = [test("A", "a", Status::Passed), test("A", "b", Status::Ignored)];
-        assert_eq!(shown(&passed, str::to_owned), "OK (1 test)\n");
+        assert_eq!(shown(&passed, None, str::to_owned), "OK (1 test)\n");
+        assert_eq!(shown(&passed, Some(3), str::to_owned), "Tests run: 1 of 3,  Failures: 0\n");
         let failed =
             [test("A", "a", Status::Failed), test("A", "b", Status::Crashed), test("A", "c", Status::Passed)];
         let want = "failed: A.a\nat x\nthe process crashed in A.b\nat x\nTests run: 3,  Failures: 2\n";
-        assert_eq!(shown(&failed, str::to_owned), want);
-        let named = shown(&failed[..1], |trace| trace.replace('x', "com.example.Tile"));
+        assert_eq!(shown(&failed, None, str::to_owned), want);
+        let named = shown(&failed[..1], None, |trace| trace.replace('x', "com.example.Tile"));
         assert_eq!(named, "failed: A.a\nat com.example.Tile\nTests run: 1,  Failures: 1\n");
     }
 
@@ -312,6 +333,24 @@ mod tests {
     }
 
     #[test]
+    fn an_app_without_the_agent_or_without_the_listener_is_told_what_to_look_at() {
+        let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
+        let tried = ["startup_agents: it did not answer".to_owned()];
+        let silent = look(done(&["a", "b", "c"].map(|test| (test, 0))), &named, (&tried, "run.log"));
+        let told = "not measured: the agent did not report from the app (before, startup_agents: it did not answer): `adb logcat` around its start says why";
+        assert!(silent.whole);
+        assert_eq!(silent.problems, [told]);
+        let (mut crashed, mut stream) = (InstrumentationRun::new(), RawStream::new());
+        let said = "INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n";
+        stream.push(said.as_bytes(), |item| crashed.apply(item));
+        let ending = crashed.end();
+        let crashed =
+            look(Done { run: crashed, ending, ..done(&[("a", 0), ("b", 0), ("c", 0)]) }, &named, (&[], ""));
+        assert!(!crashed.whole);
+        assert!(crashed.problems[0].contains("listener in the test APK"), "{:?}", crashed.problems);
+    }
+
+    #[test]
     fn a_failed_test_is_not_repeated_with_the_others_of_its_class() {
         let mut record = ProcessRecord::default();
         for (suite, test, outcome) in [
@@ -337,8 +376,8 @@ mod tests {
         let mut class = done.run.tests().to_vec();
         class.push(test("A", "a", Status::Passed));
         assert_eq!(unseen(&class, &BTreeSet::new()), BTreeSet::from(["A.a".to_owned()]));
-        let once = look(done, &named, "run.log");
-        assert!(once.failed);
+        let once = look(done, &named, (&[], "run.log"));
+        assert!(once.failed && !once.whole);
         assert!(once.problems.contains(&"not measured: B.b did not run".to_owned()), "{:?}", once.problems);
     }
 
@@ -346,7 +385,7 @@ mod tests {
     fn a_test_that_is_left_out_while_another_runs_twice_is_not_measured() {
         let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
         let problems =
-            |tests: [&str; 3]| look(done(&tests.map(|test| (test, 0))), &named, "run.log").problems;
+            |tests: [&str; 3]| look(done(&tests.map(|test| (test, 0))), &named, (&[], "run.log")).problems;
         let left_out = "not measured: A.c did not run, while others ran more than once";
         assert!(problems(["a", "a", "b"]).iter().any(|problem| problem == left_out));
         assert!(!problems(["a", "b", "c"]).iter().any(|problem| problem.contains("did not run")));

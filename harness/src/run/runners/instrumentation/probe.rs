@@ -51,10 +51,7 @@ pub(super) async fn prepare<'a>(
     let refused = |why: delivery::AppError| Broken::Suite { what: failed_to(&why), hint: why.hint() };
     let user = delivery::current_user(&device).await.map_err(|why| Broken::by(&why))?;
     let app = delivery::app(&device, &component.app, user, &about.abis).await.map_err(refused)?;
-    let Some(way) = possible(planned, about.api).first().copied() else {
-        let what = format!("the device has Android {} (API {})", about.release, about.api);
-        return Err(Broken::Suite { what, hint: "Android 8 (API 26) or later can be measured".to_owned() });
-    };
+    let Some(way) = possible(planned, about.api).first().copied() else { return Err(too_old(&about)) };
     let (nonce, token) = (random(4)?, random(16)?);
     let delivery = Delivery::new(device.clone(), app, way, nonce);
     let suite = OnDevice {
@@ -65,6 +62,7 @@ pub(super) async fn prepare<'a>(
         token,
         name,
         share,
+        tried: Vec::new(),
         failing: BTreeSet::new(),
         own: None,
     };
@@ -92,7 +90,12 @@ async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<
         .map_err(|(what, hint)| Broken::Suite { what, hint })
 }
 
-/// The delivery ways to try, best first.
+fn too_old(about: &DeviceFacts) -> Broken {
+    let what = format!("the device has Android {} (API {})", about.release, about.api);
+    Broken::Suite { what, hint: "Android 8 (API 26) or later can be measured".to_owned() }
+}
+
+/// The delivery ways to try, best first. In the last one the tests load the agent.
 fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
     ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.suite.packaged).collect()
 }
@@ -145,7 +148,6 @@ pub(super) async fn probe(
             )),
         }
     }
-    let mut tried = Vec::new();
     for way in possible(suite.planned, about.api) {
         for left in suite.delivery.remove().await {
             context.console.warning(&left);
@@ -164,10 +166,11 @@ pub(super) async fn probe(
             return Err(Broken::Suite { what, hint: hint(&done.ending).to_owned() });
         }
         let names = names(&done);
-        let by_listener = matches!(way, Way::Attach | Way::Packaged);
-        if by_listener || done.finished.iter().any(|process| process.hello().blind.is_none()) {
+        let is_proven = done.finished.iter().any(|process| process.hello().blind.is_none());
+        if is_proven || way.needs_listener() {
+            let comes = if is_proven { format!(", {}", comes_by(way)) } else { String::new() };
             context.console.line(&format!(
-                "{}: {} on {} ({}, Android {}, API {}, {abi}), the agent comes by {way}",
+                "{}: {} on {} ({}, Android {}, API {}, {abi}){comes}",
                 suite.name,
                 format_number_of(names.len(), "test"),
                 suite.device.serial(),
@@ -180,13 +183,14 @@ pub(super) async fn probe(
         let said = done.finished.iter().find_map(|process| process.hello().blind.clone());
         let why =
             said.or_else(|| done.problems.first().cloned()).unwrap_or_else(|| "it did not answer".to_owned());
-        tried.push(format!("{way}: {why}"));
+        suite.tried.push(format!("{way}: {why}"));
     }
-    let hint = "`adb logcat` around the start of the app says why a library was not loaded; `memgate docs android` has what is known";
-    Err(Broken::Suite {
-        what: format!("the agent does not run in the app ({})", tried.join("; ")),
-        hint: hint.to_owned(),
-    })
+    Err(too_old(about))
+}
+
+/// The way in which the agent got into the app.
+pub(super) fn comes_by(way: Way) -> String {
+    format!("the agent comes by {way}")
 }
 
 /// All tests that the device can run, if it has only a share of them.
@@ -239,9 +243,7 @@ fn hint(ending: &Ending) -> &'static str {
     match ending {
         Ending::NoTests => "look at the suite's `arguments` and --filter",
         Ending::NotStarted(_) => "are the APKs of app and tests of the same build, and signed alike?",
-        Ending::RunnerFailed(_) | Ending::Crashed(_) => {
-            "is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
-        }
+        Ending::RunnerFailed(_) | Ending::Crashed(_) => "`adb logcat` says more",
         _ => "",
     }
 }

@@ -127,7 +127,8 @@ fn an_app_in_which_the_agent_does_not_run_is_an_error_that_names_every_way_that_
     let device = device(34).instrument(Says(passes, 0)).start();
     let run = run(&adb, &device, "instrumentation-no-agent");
     run.ends_with(2);
-    assert!(run.problems().contains("the agent did not report from the app"), "{run}");
+    let told = "the agent did not report from the app (before, startup_agents: it did not answer; am set-agent-app: it did not answer)";
+    assert!(run.problems().contains(told), "{run}");
     device.assert_clean();
 }
 
