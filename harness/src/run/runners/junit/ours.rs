@@ -292,22 +292,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_locked_as_long_as_we_live() {
-        let path = std::env::temp_dir().join(format!("memgate-alive-{}", std::process::id()));
-        fs::write(&path, "").unwrap();
-        let alive = Alive::at(path.clone()).unwrap();
-        // Locks belong to the process, so only another one can see this.
-        let held = fs::read_to_string("/proc/locks").unwrap();
-        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
-        assert!(
-            held.lines().any(|line| line.contains(&format!(":{inode} ")) && line.contains("WRITE")),
-            "{held}"
-        );
-        drop(alive);
-        assert!(!path.exists());
-    }
-
-    #[test]
     fn a_class_may_take_as_long_as_its_tests_and_no_longer_than_the_build_many_times_over() {
         for (timeout_s, screened_s, tests, want) in [
             (60, 1.0, 1, 60),
