@@ -105,6 +105,12 @@ impl Delivery {
         brought.then(|| format!("{}/{LISTENER}", self.app.data_folder()))
     }
 
+    /// The current way.
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        self.way
+    }
+
     /// The app.
     #[must_use]
     pub const fn app(&self) -> &App {

@@ -30,7 +30,7 @@ use crate::session::facts::{Facts, problem};
 use crate::session::label::Label;
 use crate::suite::Program;
 use suites::{has_something, is_of, suites};
-use unmeasured::{filter_is_not_heard, gone, left_out, not_measured, unseen, with_a_test};
+use unmeasured::{filter_is_not_heard, gone, left_out, not_measured, selects_nothing, unseen, with_a_test};
 
 /// How long a look at descriptors and threads stays valid for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
@@ -77,6 +77,13 @@ pub(super) async fn screen(
         return Ok(Vec::new());
     }
     let mut suites = suites(context, (selected, program), choice.mode, done, &unseen);
+    let may_be_empty =
+        context.plan.filter.is_some() || context.plan.may_be_empty || context.this_shard.is_some();
+    if choice.mode == Mode::Direct && planned.name.is_some() && !may_be_empty {
+        suites.iter_mut().filter(|suite| !has_something(suite)).for_each(|suite| {
+            selects_nothing(planned, &mut suite.suite);
+        });
+    }
     for suite in &mut suites {
         missing::broken_off(&mut suite.suite).await;
         if is_of(&suite.suite, program) {

@@ -224,6 +224,17 @@ fn a_run_without_a_test_is_an_error_and_one_program_of_several_may_have_none() {
     let [stream] = &project.streams()[..] else { panic!("{run}") };
     let gate = project.memgate(&["gate", stream.to_str().unwrap()]);
     assert!(gate.ends_with(2).stdout.contains("no test ran: nothing was measured"), "{gate}");
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  churn: {{ run: [{clean}, --gtest_filter=Clean.Churn] }}\n  \
+             mistyped: {{ run: [{clean}, --gtest_filter=Nothing.*] }}\n"
+        ),
+    );
+    let run = project.memgate(&["run"]);
+    run.ends_with(2);
+    assert!(run.problems().contains("the suite's own filter selects none"), "{}", run.problems());
+    project.memgate(&["run", "--filter", "Clean.Churn"]).ends_with(0);
     let shards = format!(
         "{clean} --gtest_filter=Clean.Churn; GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=1 {clean} --gtest_filter=Clean.Churn --own"
     );

@@ -9,6 +9,7 @@ use crate::output::Console;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{Context, Done, typed};
 use crate::run::runners::choose::{self, Choice, Mode};
+use crate::run::runners::framework::Suite;
 use crate::run::runners::gtest::LIST_TIMEOUT;
 use crate::run::runners::starts::{Listed, Unseen};
 use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
@@ -101,6 +102,16 @@ pub(super) fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> Strin
     format!(
         "{command}: its --gtest_filter goes before --filter {filter:?}, which has no effect there; {instead}"
     )
+}
+
+/// Reports a suite of the configuration whose own filter selects no test. Other suites would hide that nothing ran.
+pub(super) fn selects_nothing(planned: &PlannedSuite, suite: &mut Suite) {
+    let typed = suite.processes.iter().any(|process| process.record.selects_tests());
+    if typed || planned.environment.iter().any(|(name, _)| name == "GTEST_FILTER") {
+        let what = "no test ran: the suite's own filter selects none";
+        let hint = "look at `--gtest_filter` in its `run`, or GTEST_FILTER in its `env`";
+        suite.facts.problems.push(problem(&suite.facts.name, what.to_owned(), hint));
+    }
 }
 
 /// Reports a command below which no process said hello.
