@@ -54,8 +54,7 @@ impl Shell<'_> {
         self.device.inner.made.instrument.force_stop(self.device, name);
         let folder = self.device.host_path(&StandIn::data_folder(name));
         fs::remove_dir_all(&folder)?;
-        // Only the start of an app makes its `code_cache` again.
-        for part in ["cache", "files"] {
+        for part in ["cache", "code_cache", "files"] {
             fs::create_dir_all(folder.join(part))?;
         }
         self.print("Success\n")
