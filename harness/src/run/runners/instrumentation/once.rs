@@ -257,10 +257,10 @@ pub(super) fn shown(tests: &[TestResult], of: Option<usize>, retraced: impl Fn(&
         ));
     }
     let ran = tests.iter().filter(|test| test.status != Status::Ignored).count();
-    let of = of.map(|of| format!(" of {of}"));
-    text.push_str(&match (&of, failures.len()) {
+    let part = of.filter(|of| *of != ran).map(|of| format!(" of {of}")).unwrap_or_default();
+    text.push_str(&match (of, failures.len()) {
         (None, 0) => format!("OK ({})\n", format_number_of(ran, "test")),
-        _ => format!("Tests run: {ran}{},  Failures: {}\n", of.unwrap_or_default(), failures.len()),
+        (_, failures) => format!("Tests run: {ran}{part},  Failures: {failures}\n"),
     });
     text
 }
