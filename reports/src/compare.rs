@@ -199,7 +199,9 @@ impl Comparison {
                     (None, _) if tests.iter().any(|test| !entries(tests_before, test).is_empty()) => {
                         Change::New
                     }
-                    (_, None) if tests.iter().all(|test| is_without(tests_after, test)) => Change::Gone,
+                    (_, None) if tests.iter().all(|test| is_without(tests_after, test, tests_before)) => {
+                        Change::Gone
+                    }
                     (None, _) | (_, None) => Change::NotCompared,
                     (Some((old, _)), Some((new, names))) => grown(old, new, names, tests_before, tests_after),
                 };
@@ -295,9 +297,15 @@ fn entries<'a>(tests: &'a Tests, name: &str) -> Vec<&'a TestSide> {
     after.take_while(|(name, _)| name.starts_with(&first)).map(|(_, test)| test).collect()
 }
 
-/// Does a run show that a test does not have a leak, which the run does not name?
-fn is_without(tests: &Tests, name: &str) -> bool {
-    entries(tests, name).into_iter().any(|test| test.has_no_others)
+/// Does a run show that a test, or each test of a class that ran `before`, does not have a leak, which the run does not
+/// name?
+fn is_without(tests: &Tests, name: &str, before: &Tests) -> bool {
+    let first = format!("{name}.");
+    let of_class =
+        before.keys().skip_while(|test| **test < first).take_while(|test| test.starts_with(&first));
+    let ran = tests.contains_key(name) || of_class.into_iter().all(|test| tests.contains_key(test));
+    let entries = entries(tests, name);
+    ran && !entries.is_empty() && entries.iter().all(|test| test.has_no_others)
 }
 
 fn leaks(tests: &Tests) -> Found<'_> {

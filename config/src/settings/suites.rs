@@ -15,14 +15,24 @@ use crate::value::text::{Argument, Words};
 /// Placeholder in an argument: the number of times that the program repeats its work.
 pub const REPETITIONS: &str = "{n}";
 
-/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` is a variable.
+/// Programs for whose arguments braces have a meaning of their own.
+const OWN_BRACES: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "xargs", "find", "parallel"];
+
+/// Do braces in the arguments of this program have a meaning of their own? Shells, `xargs`, `find`, `parallel`.
+#[must_use]
+pub fn has_own_braces(program: &str) -> bool {
+    OWN_BRACES.contains(&program.rsplit('/').next().unwrap_or_default())
+}
+
+/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` and `$ENV{N}` are variables.
 #[must_use]
 pub fn mistyped_repetitions(argument: &str) -> Option<String> {
     let pieces: Vec<&str> = argument.split('{').collect();
     pieces.windows(2).find_map(|pair| {
         let [before, after] = pair else { return None };
         let (inside, _) = after.split_once('}')?;
-        let is_mistyped = inside != "n" && inside.trim().eq_ignore_ascii_case("n") && !before.ends_with('$');
+        let is_variable = before.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_').ends_with('$');
+        let is_mistyped = inside != "n" && inside.trim().eq_ignore_ascii_case("n") && !is_variable;
         is_mistyped.then(|| format!("{{{inside}}}"))
     })
 }
@@ -305,12 +315,13 @@ fn check_heap(
 /// The runner of a suite on this machine.
 fn check_runner(runner: Option<At<RunnerFile>>, run: &[At<Argument>], reader: &mut Reader<'_>) -> Runner {
     let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));
-    let is_command = runner.as_ref().is_none_or(|runner| runner.value == RunnerFile::Command);
+    let is_command = runner.as_ref().is_none_or(|runner| runner.value == RunnerFile::Command)
+        && run.first().is_some_and(|program| !has_own_braces(&program.value.0));
     for argument in run.iter().filter(|_| is_command) {
         if let Some(mistyped) = mistyped_repetitions(&argument.value.0) {
             reader
                 .error(&argument.span, format!("`{mistyped}` is not the number of repetitions"))
-                .hint(Some("write `{n}`"));
+                .hint(Some("write `{n}`; if the program itself needs it, start the program by a script"));
         }
     }
     match (runner, repeating) {
@@ -348,4 +359,23 @@ fn check_env(env: Named<Argument>, reader: &mut Reader<'_>) -> Vec<(String, Stri
         checked.push((name.value, value));
     }
     checked
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+
+    #[test]
+    fn a_mistyped_number_of_repetitions_is_an_error_unless_braces_are_the_programs_own() {
+        let parse = |run: &str| {
+            let text = format!("version: 1\nsuites:\n  a: {{ run: [{run}] }}\n");
+            Config::parse(&text, "memgate.yaml", &|_| None, None)
+        };
+        for mistyped in ["x, \"--count={N}\"", "x, \"{ n }\""] {
+            assert!(parse(mistyped).is_err(), "{mistyped}");
+        }
+        for fine in ["sh, -c, \"ls | xargs -I{N} x {N}\"", "perl, -e, \"print $ENV{N}\"", "x, \"{name}\""] {
+            assert!(parse(fine).is_ok(), "{fine}");
+        }
+    }
 }

@@ -167,13 +167,23 @@ pub(crate) fn series_of(test: &str, places: &mut Places<'_>, chosen: impl FnMut(
     grouped(steps, places, chosen)
 }
 
-/// The same, without what other tests add and free: the running sum of what the windows of `test` added.
+/// Where a test may add blocks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// In its windows.
+    Inside,
+    /// From its end to the end of the next window.
+    After,
+}
+
+/// The same, without what other tests add and free: the running sum of what `test` added.
 pub(crate) fn own_series(
     test: &str,
+    doing: Doing,
     places: &mut Places<'_>,
     chosen: impl FnMut(u32) -> bool,
 ) -> Vec<Series> {
-    let steps = own_steps(places.record, test);
+    let steps = own_steps(places.record, test, doing);
     grouped(steps, places, chosen)
 }
 
@@ -285,22 +295,27 @@ fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usi
     (all, iteration)
 }
 
-/// The same for what the windows of `test` alone added. If they freed more, the sum is 0.
-fn own_steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usize) {
+/// The same for what `test` alone added. If it freed more, the sum is 0.
+fn own_steps(record: &ProcessRecord, test: &str, doing: Doing) -> (HashMap<(u32, u64), Steps>, usize) {
     let mut now = HashMap::<(u32, u64), u64>::new();
     let mut all = HashMap::<(u32, u64), Steps>::new();
-    let mut iteration = 0;
+    let (mut iteration, mut is_after) = (0_usize, false);
     for window in &record.windows {
         let own = window.is(test);
+        let at = match doing {
+            Doing::Inside => own.then_some(iteration),
+            Doing::After => is_after.then(|| iteration.saturating_sub(1)),
+        };
         for change in &window.changes {
             let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
-            if own {
+            if let Some(at) = at {
                 let steps = all.entry((change.stack, change.size)).or_default();
                 let sum = steps.last().map_or(0, |(_, sum)| *sum);
-                steps.push((iteration, (sum + change.count).saturating_sub(before)));
+                steps.push((at, (sum + change.count).saturating_sub(before)));
             }
         }
         iteration += usize::from(own);
+        is_after = own;
     }
     (all, iteration)
 }

@@ -1,6 +1,7 @@
 //! Input of the judge: everything that a run recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::{AppMemory, BoundaryQuality, HeapCheck, Hunt, Origin, Problem, Runner};
@@ -116,14 +117,14 @@ pub enum Ending {
 #[derive(Debug)]
 pub enum ConfirmationInput {
     /// The test alone, repeated in one process.
-    Repeated(Box<ProcessInput>),
+    Repeated(Arc<ProcessInput>),
     /// The test was repeated alone, and together with its neighbours in one process; or the reason why that was
     /// impossible.
     InCompany {
         /// The test alone.
-        alone: Box<ProcessInput>,
+        alone: Arc<ProcessInput>,
         /// Together with the others, or why that was impossible.
-        together: Result<Box<ProcessInput>, String>,
+        together: Result<Arc<ProcessInput>, String>,
     },
     /// The process is the test: runs that each repeated their work a different number of times.
     Lengths(Vec<Repetition>),

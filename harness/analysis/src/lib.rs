@@ -64,5 +64,5 @@ pub use record::{
     Unit, Window,
 };
 pub use resolve::{Resolve, ResolvedStack, Variable};
-pub use screen::{Suspect, causes_first, screen};
+pub use screen::{ENOUGH_REPETITIONS, Suspect, causes_first, screen};
 pub use stacks::{complete, wanting};

@@ -11,16 +11,18 @@ use memgate_model::{Metric, Per, format_amount};
 
 use crate::beneath::leaks_apart;
 use crate::company::ByAddress;
-use crate::groups::{self, OsKind, Places, Series};
+use crate::groups::{self, Doing, OsKind, Part, Places, Series};
 use crate::growth::{Allowed, judge_exact};
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{ProcessRecord, Window, sum};
+use crate::record::{Names, OsName, ProcessRecord, Window, sum};
 use crate::stats::{as_f64, float};
 
 /// Stacks of the second run, by which one test is judged.
 pub(crate) struct Origins {
     /// The test allocated there.
     inside: BTreeSet<u32>,
+    /// Those of [`Self::inside`] at whose place other tests allocated, too.
+    shared: BTreeSet<u32>,
     /// No test allocated there, and there was growth after ends of this test.
     outside: BTreeSet<u32>,
 }
@@ -44,7 +46,7 @@ impl Origins {
         };
         let (own, of_others) = (born(true), born(false));
         let mut places = Places::new(again, &mut there);
-        let mut origins = Self { inside: BTreeSet::new(), outside: BTreeSet::new() };
+        let mut origins = Self { inside: BTreeSet::new(), shared: BTreeSet::new(), outside: BTreeSet::new() };
         let (mut now, mut is_after) = (HashMap::<(u32, u64), u64>::new(), false);
         for window in &again.windows {
             for change in &window.changes {
@@ -52,6 +54,9 @@ impl Origins {
                 let place = places.of(change.stack);
                 if own.contains(&place.id) {
                     origins.inside.insert(change.stack);
+                    if of_others.contains(&place.id) {
+                        origins.shared.insert(change.stack);
+                    }
                 } else if is_after && change.count > before && !of_others.contains(&place.id) {
                     origins.outside.insert(change.stack);
                 }
@@ -61,37 +66,63 @@ impl Origins {
         origins
     }
 
-    /// The groups inside of the test, and those outside. Several tests may allocate at one place: then only what this
-    /// test added counts.
+    /// The groups inside of the test, and those outside. Where several tests allocate, and outside of all tests, only
+    /// what this test added counts.
     pub(crate) fn series(
         &self,
         test: &str,
         places: &mut Places<'_>,
         allowed: Allowed,
     ) -> (Vec<Series>, Vec<Series>) {
-        let is_inside = |stack: u32| self.inside.contains(&stack);
-        let own = groups::own_series(test, places, is_inside);
-        let mut own: HashMap<String, Series> = own.into_iter().map(|s| (s.place.id.clone(), s)).collect();
-        let slope = |series: &Series| judge_exact(&series.bytes, allowed).slope.slope;
-        let lesser = |group: Series| {
-            let own = own.remove(&group.place.id).filter(|own| slope(own) < slope(&group));
-            own.unwrap_or(group)
+        let mut of = |stacks: &BTreeSet<u32>, shared: &BTreeSet<u32>, doing: Doing| -> Vec<Series> {
+            let groups = groups::series_of(test, places, |stack| stacks.contains(&stack));
+            let mut own = HashMap::<u32, Vec<Part>>::new();
+            let shares = groups::own_series(test, doing, places, |stack| shared.contains(&stack));
+            shares.into_iter().flat_map(|share| share.parts).for_each(|part| {
+                own.entry(part.stack).or_default().push(part);
+            });
+            let groups = leaks_apart(groups, allowed).into_iter();
+            groups.map(|group| share_of(group, shared, &own, allowed)).collect()
         };
-        let inside = leaks_apart(groups::series_of(test, places, is_inside), allowed);
-        let outside = groups::series_of(test, places, |stack| self.outside.contains(&stack));
-        (inside.into_iter().map(lesser).collect(), leaks_apart(outside, allowed))
+        let inside = of(&self.inside, &self.shared, Doing::Inside);
+        (inside, of(&self.outside, &self.outside, Doing::After))
     }
 }
 
+/// What this test added to a group (`own`), if that is less and others add to the group, too.
+fn share_of(
+    group: Series,
+    shared: &BTreeSet<u32>,
+    own: &HashMap<u32, Vec<Part>>,
+    allowed: Allowed,
+) -> Series {
+    let stacks: BTreeSet<u32> = group.parts.iter().map(|part| part.stack).collect();
+    if stacks.is_disjoint(shared) {
+        return group;
+    }
+    let parts: Vec<Part> = stacks.iter().filter_map(|stack| own.get(stack)).flatten().cloned().collect();
+    let share = Series::of(group.place.clone(), group.bytes.len(), parts);
+    let slope = |series: &Series| judge_exact(&series.bytes, allowed).slope.slope;
+    if slope(&share) < slope(&group) { share } else { group }
+}
+
 /// Descriptors, threads or mapped bytes that were added from each start of the test to the start of the next test: the
-/// running sum.
-pub(crate) fn os_added(record: &ProcessRecord, test: &str, kind: OsKind) -> Vec<f64> {
+/// running sum of those that are `counted`.
+pub(crate) fn os_added(
+    record: &ProcessRecord,
+    test: &str,
+    kind: OsKind,
+    counted: &mut dyn FnMut(&OsName) -> bool,
+) -> Vec<f64> {
     let mut added = 0.0;
+    let mut sum = |names: &Names| -> f64 {
+        names.iter().filter(|(name, _)| counted(name)).map(|(_, count)| float(*count)).sum()
+    };
     let nexts = record.windows.iter().skip(1).map(Some).chain([None]);
     let own = record.windows.iter().zip(nexts).filter(|(window, _)| window.is(test));
     let values = own.filter_map(|(window, next)| {
         let until = next.map_or_else(|| kind.at_end(window), |next| kind.at_start(next));
-        added += float(sum(until?)) - float(sum(kind.at_start(window)?));
+        added += sum(until?) - sum(kind.at_start(window)?);
         Some(added)
     });
     values.collect()
@@ -130,6 +161,8 @@ pub(crate) fn grown_outside(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use memgate_model::{TestReport, Verdict};
     use memgate_wire::capability;
 
@@ -143,6 +176,10 @@ mod tests {
 
     /// A program with tests 0 to 2 that repeats them 40 times. `between` runs after each of them.
     fn judged(body: Body, between: Body) -> Vec<TestReport> {
+        judged_by(&GatePolicy::default(), true, body, between)
+    }
+
+    fn judged_by(policy: &GatePolicy, confirms: bool, body: Body, between: Body) -> Vec<TestReport> {
         let run = |mut process: Process| {
             for i in 0..40 {
                 for test in 0..3 {
@@ -155,15 +192,17 @@ mod tests {
             record
         };
         let (screened, again) = (run(Process::screen()), run(Process::confirm()));
-        let policy = GatePolicy::default();
-        let suspects = screen(&[&screened], "api", &policy);
+        let suspects = screen(&[&screened], "api", policy);
         assert!(suspects.iter().all(|suspect| suspect.repeated));
-        let repeated = |_: &_| ConfirmationInput::Repeated(Box::new(again.clone().into()));
-        let confirmations =
-            suspects.iter().map(|suspect| (suspect.test.clone(), repeated(suspect))).collect();
+        let repeated = |_: &_| ConfirmationInput::Repeated(Arc::new(again.clone().into()));
+        let confirmations = suspects
+            .iter()
+            .filter(|_| confirms)
+            .map(|suspect| (suspect.test.clone(), repeated(suspect)))
+            .collect();
         let suite = SuiteInput { confirmations, ..crate::judge::tests::suite(vec![screened.into()]) };
         let input = RunInput { suites: vec![suite], ..RunInput::default() };
-        crate::judge::judge(&input, &policy, &mut ByNumber).suites.remove(0).tests
+        crate::judge::judge(&input, policy, &mut ByNumber).suites.remove(0).tests
     }
 
     fn verdicts(tests: &[TestReport]) -> Vec<(Verdict, &str)> {
@@ -221,6 +260,84 @@ mod tests {
         );
         let why = "157 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
         assert_eq!((tests[0].verdict, tests[0].reason.as_str()), (Verdict::Fail, why));
+    }
+
+    /// Regression: each test failed for the growth after all of them.
+    #[test]
+    fn growth_after_each_test_counts_once_for_each() {
+        let tests = judged(NOTHING, |p, _, test| p.alloc(4, 50, if test < 2 { 1 } else { 0 }));
+        let why = "50 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
+        assert_eq!(verdicts(&tests), [(Verdict::Fail, why), (Verdict::Fail, why), (Verdict::Pass, "")]);
+    }
+
+    /// What a runner keeps after each test and frees at the end of the iteration is no growth.
+    #[test]
+    fn what_is_freed_between_later_tests_is_no_growth() {
+        let tests = judged(NOTHING, |p, _, test| match test {
+            2 => p.free(4, 50, 2),
+            _ => p.alloc(4, 50, 1),
+        });
+        let failed: Vec<_> = tests.iter().filter(|test| test.verdict == Verdict::Fail).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
+    }
+
+    /// Regression: what a thread of the test allocates after its end did not count, although no other test allocates
+    /// there.
+    #[test]
+    fn a_place_of_one_test_counts_as_a_whole() {
+        let tests = judged(
+            |p, i, test| {
+                if test == 0 {
+                    p.alloc(3, 10, u64::from(i < 4));
+                }
+            },
+            |p, i, test| {
+                if test == 0 {
+                    p.alloc(3, 10, u64::from(i >= 4));
+                }
+            },
+        );
+        assert_eq!(tests[0].verdict, Verdict::Fail, "{}", tests[0].reason);
+    }
+
+    /// Regression: without a second run each test failed whose block a later test frees, and growth between tests passed.
+    #[test]
+    fn without_a_second_run_nothing_is_decided_that_only_it_can_decide() {
+        let handed: Body = |p, i, test| {
+            if i + test > 0 {
+                p.free(20 + (test + 2) % 3, 100, 1);
+            }
+            p.alloc(20 + test, 100, 1);
+        };
+        let between: Body = |p, _, test| p.alloc(4, 157, u64::from(test == 1));
+        for (body, between) in [(handed, NOTHING), (NOTHING, between)] {
+            let tests = judged_by(&GatePolicy::default(), false, body, between);
+            assert!(tests.iter().all(|test| test.verdict != Verdict::Fail), "{:?}", verdicts(&tests));
+        }
+        let tests = judged_by(&GatePolicy::default(), false, NOTHING, between);
+        assert_eq!(tests[1].verdict, Verdict::Warn, "{}", tests[1].reason);
+    }
+
+    /// Regression: the waived descriptors of a test counted again in what the test itself added.
+    #[test]
+    fn waived_descriptors_of_a_test_stay_waived_beside_those_of_another() {
+        let body: Body = |p, _, test| match test {
+            0 => p.open("/dev/null", 6),
+            2 => p.open("socket:[…]", 7),
+            _ => (),
+        };
+        let tests = judged(body, NOTHING);
+        assert_eq!([tests[0].verdict, tests[2].verdict], [Verdict::Fail; 2]);
+        let [leak] = &tests[0].leaks[..] else { panic!("{:#?}", tests[0].leaks) };
+        let waiver = crate::judge::tests::waiver(crate::policy::WaiverMatch::Leak(leak.id.clone()), None);
+        let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
+        let tests = judged_by(&policy, true, body, NOTHING);
+        assert_eq!(
+            [tests[0].verdict, tests[2].verdict],
+            [Verdict::Pass, Verdict::Fail],
+            "{:?}",
+            verdicts(&tests)
+        );
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Suspect {
 }
 
 /// A test that ran this often in one process needs no run of its own.
-pub(crate) const ENOUGH_REPETITIONS: usize = 5;
+pub const ENOUGH_REPETITIONS: usize = 5;
 
 /// Tests of `suite` that left more than their thresholds allow, in the order they ran. Tests that failed, were skipped
 /// or could not be measured are left out, because they are not judged.

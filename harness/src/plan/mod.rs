@@ -335,7 +335,7 @@ mod tests {
             let error = plan(&Settings::default(), &wrapped, &world()).unwrap_err();
             assert!(error.to_string().ends_with("is not the number of repetitions"), "{error}");
         }
-        for fine in ["${N}", "{name}", "{}", "N}"] {
+        for fine in ["${N}", "$ENV{N}", "{name}", "{}", "N}"] {
             let wrapped = RunArgs { program: vec!["./plain".into(), fine.into()], ..request() };
             assert!(plan(&Settings::default(), &wrapped, &world()).is_ok(), "{fine}");
         }

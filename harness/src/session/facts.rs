@@ -5,6 +5,7 @@
 //! the `RunInput` of `analysis`. Facts contain no environment and no secret.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_analysis::{
@@ -343,6 +344,7 @@ impl SuiteFacts {
         for process in &mut screen {
             (1..=runs.len()).for_each(|n| memgate_analysis::complete(&mut process.record, &runs[..n]));
         }
+        let mut known = Known::default();
         SuiteInput {
             name: self.name.clone(),
             runner: self.runner,
@@ -353,7 +355,7 @@ impl SuiteFacts {
             confirmations: self
                 .confirmations
                 .iter()
-                .map(|(test, c)| (test.clone(), c.input(record)))
+                .map(|(test, c)| (test.clone(), c.input(&mut known, record)))
                 .collect(),
             problems: self.problems.clone(),
             java: self.java.as_ref().map(|java| JavaInput {
@@ -407,6 +409,21 @@ impl ProcessFacts {
     }
 }
 
+/// Processes by their stream: one may have repeated many tests.
+#[derive(Default)]
+struct Known(BTreeMap<(String, Option<String>), Arc<ProcessInput>>);
+
+impl Known {
+    fn of(
+        &mut self,
+        process: &ProcessFacts,
+        record: &mut impl FnMut(&str) -> ProcessRecord,
+    ) -> Arc<ProcessInput> {
+        let known = self.0.entry((process.stream.clone(), process.as_test.clone()));
+        Arc::clone(known.or_insert_with(|| Arc::new(process.input(record))))
+    }
+}
+
 impl ConfirmationFacts {
     fn processes_mut(&mut self) -> Vec<&mut ProcessFacts> {
         match self {
@@ -419,13 +436,13 @@ impl ConfirmationFacts {
         }
     }
 
-    fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> ConfirmationInput {
+    fn input(&self, known: &mut Known, record: &mut impl FnMut(&str) -> ProcessRecord) -> ConfirmationInput {
         match self {
-            Self::Repeated(process) => ConfirmationInput::Repeated(Box::new(process.input(record))),
+            Self::Repeated(process) => ConfirmationInput::Repeated(known.of(process, record)),
             Self::InCompany { alone, together } => ConfirmationInput::InCompany {
-                alone: Box::new(alone.input(record)),
+                alone: known.of(alone, record),
                 together: match together {
-                    Ok(process) => Ok(Box::new(process.input(record))),
+                    Ok(process) => Ok(known.of(process, record)),
                     Err(why) => Err(why.clone()),
                 },
             },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memgate_analysis::{ProcessRecord, Window};
+use memgate_analysis::{ENOUGH_REPETITIONS, ProcessRecord, Window};
 use memgate_model::BoundaryQuality;
 use memgate_wire::{GoodbyeReason, Hello};
 
@@ -129,11 +129,12 @@ fn add_forked(suites: &mut [SuiteFacts], forked: Vec<(GroupId, ProcessFacts)>, r
 /// reports them itself.
 fn add_company(suites: &mut [SuiteFacts], suite: &str, process: &ProcessFacts, records: &Records) {
     let Some(record) = records.get(&process.stream) else { return };
-    let tests: BTreeSet<String> = record.windows.iter().map(Window::id).collect();
+    let mut tests: BTreeSet<String> = record.windows.iter().map(Window::id).collect();
     for known in suites.iter_mut().filter(|known| known.name == suite) {
         // A program that reports its own tests has no run of one test alone (`run/runners/gtest/itself.rs`).
         let ran_alone = tests.iter().any(|test| known.confirmations.contains_key(test));
         if record.tells_its_own_tests() && !ran_alone {
+            tests.retain(|test| record.windows_of(test).count() >= ENOUGH_REPETITIONS);
             let repeated = |test: &String| (test.clone(), ConfirmationFacts::Repeated(process.clone()));
             known.confirmations.extend(tests.iter().map(repeated));
             continue;
@@ -312,13 +313,14 @@ mod tests {
         let capabilities = vec![memgate_wire::capability::C_API.to_owned()];
         record.hello = Some(Hello { capabilities, ..Hello::default() });
         let window = |test: &str| Window { suite: "A".into(), test: test.into(), ..Window::default() };
-        record.windows = vec![window("a"), window("b"), window("a")];
+        record.windows = ["a", "b"].repeat(ENOUGH_REPETITIONS).into_iter().map(window).collect();
+        record.windows.push(window("seldom"));
         let records = Records::from([("again.mgf".to_owned(), record)]);
         let mut suites = vec![known()];
         add_company(&mut suites, "api", &process("again.mgf"), &records);
         let repeated =
             |test: &str| matches!(suites[0].confirmations.get(test), Some(ConfirmationFacts::Repeated(_)));
-        assert!(repeated("A.a") && repeated("A.b"), "{suites:?}");
+        assert!(repeated("A.a") && repeated("A.b") && !repeated("A.seldom"), "{suites:?}");
 
         // GoogleTest's own tests also ran alone (`memgate_gtest.h`).
         let mut suites = vec![known()];

@@ -45,7 +45,10 @@ pub fn run(data: &[u8]) {
                 let mut live = JavaConfirmation::new(&policy, SUITE, &suspect.suite);
                 let _next = live.observe(&record, Duration::from_secs(1), Duration::ZERO);
                 let _grew = live.leaks();
-                ConfirmationInput::Repeated(Box::new(ProcessInput { record, ending: ending(end >> 3) }))
+                ConfirmationInput::Repeated(std::sync::Arc::new(ProcessInput {
+                    record,
+                    ending: ending(end >> 3),
+                }))
             }
             (3, _) => ConfirmationInput::Broken("it broke".to_owned()),
             _ => continue,

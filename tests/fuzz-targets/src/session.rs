@@ -56,7 +56,10 @@ pub fn run(data: &[u8]) {
             (0 | 1, Some(record)) => {
                 let mut live = Confirmation::new(&policy, SUITE, &suspect.test);
                 let _next = live.observe(&record, Duration::from_secs(1));
-                ConfirmationInput::Repeated(Box::new(ProcessInput { record, ending: ending(end >> 3) }))
+                ConfirmationInput::Repeated(std::sync::Arc::new(ProcessInput {
+                    record,
+                    ending: ending(end >> 3),
+                }))
             }
             (2, Some(record)) => {
                 let runs = [Some(record), repeated.next(), repeated.next()];

@@ -1,6 +1,7 @@
 //! Growth that shows in one place only, or only in part, must not pass.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use memgate_model::{Metric, Per, RunReport, Verdict};
 use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, MappedKind, capability};
@@ -22,7 +23,7 @@ fn with_set_up(iterations: u32, body: impl Fn(&mut Process)) -> RunInput {
         }
         p.end()
     };
-    let again = Box::new(run(Process::confirm(), iterations).into());
+    let again = Arc::new(run(Process::confirm(), iterations).into());
     confirmed_by(run(Process::screen(), 1), ConfirmationInput::Repeated(again))
 }
 
@@ -60,7 +61,7 @@ fn a_leak_where_a_set_up_leaks_too_is_the_tests_beyond_what_the_set_up_leaves() 
                 p.alloc(SET_UP.0, of_test, u64::from(of_test > 0));
             });
         }
-        confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
+        confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())))
     };
     let test =
         |report: RunReport| report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().clone();
@@ -175,7 +176,7 @@ fn what_a_test_leaves_in_another_process_is_no_pass() {
             })
         });
         let mut suite = suite(vec![screen(3, 4096).into(), second.into()]);
-        let again = ConfirmationInput::Repeated(Box::new(again.end().into()));
+        let again = ConfirmationInput::Repeated(Arc::new(again.end().into()));
         suite.confirmations = BTreeMap::from([(TEST.to_owned(), again)]);
         report(&run_of(suite), &GatePolicy::default())
     };
@@ -199,7 +200,7 @@ fn a_descriptor_left_only_after_other_tests_is_a_leak_that_can_be_waived() {
         together.run(TEST, i, |p| p.open("/tmp/log", 6));
     }
     let mut suite = suite(vec![screen.end().into()]);
-    let [alone, together] = [alone.end(), together.end()].map(|record| Box::new(record.into()));
+    let [alone, together] = [alone.end(), together.end()].map(|record| Arc::new(record.into()));
     let confirmation = ConfirmationInput::InCompany { alone, together: Ok(together) };
     suite.confirmations.insert(TEST.to_owned(), confirmation);
     let input = run_of(suite);
@@ -242,7 +243,7 @@ fn a_pool_that_maps_less_the_next_time_is_a_cost_that_comes_once() {
         screen.run(TEST, 0, |p| maps(p, 7, 5));
         let mut alone = Process::confirm();
         (0..91).for_each(|i| alone.run(TEST, i, |p| again(p, i)));
-        let confirmation = ConfirmationInput::Repeated(Box::new(alone.end().into()));
+        let confirmation = ConfirmationInput::Repeated(Arc::new(alone.end().into()));
         let report = report(&confirmed_by(screen.end(), confirmation), &GatePolicy::default());
         (only(&report).verdict, only(&report).reason.clone())
     };

@@ -73,10 +73,8 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         errors.push(suite::problem("run", what, hint));
     }
     // No test explains why the exit code is not 0. On a device there is no command: its suite says how it ended.
-    let told = input
-        .suites
-        .iter()
-        .any(|suite| suite.runner == Runner::Instrumentation && !suite.problems.is_empty());
+    let are_on_devices = input.suites.iter().all(|suite| suite.runner == Runner::Instrumentation);
+    let told = are_on_devices && input.suites.iter().any(|suite| !suite.problems.is_empty());
     let unexplained = command_failed.filter(|_| !tests_failed && !told && !policy.ignore_test_failures);
     if let Some(status) = unexplained {
         let what = format!("it ended with status {status}, though no test failed: so does this run, with 1");

@@ -19,7 +19,7 @@ use crate::growth::{Allowed, Finding, is_over_exactly, judge_exact, judge_series
 use crate::native_holders::Holding;
 use crate::own_tests::{self, Origins};
 use crate::rare;
-use crate::record::{ProcessRecord, Window, sum};
+use crate::record::{OsName, ProcessRecord, Window, sum};
 use crate::screen::{os_value, unmeasured_mappings};
 use crate::signature::Place;
 use crate::stats::{as_f64, float};
@@ -221,14 +221,20 @@ impl TestJudge<'_, '_> {
             return;
         }
         let mut total: Vec<f64> = states.iter().map(|names| float(sum(names))).collect();
-        let own = own_tests::is_among_others(record, self.id)
-            .then(|| own_tests::os_added(record, self.id, kind))
-            .filter(|own| own.len() == total.len());
-        let of_others = own.as_ref().is_some_and(|own| judge_series(own, allowed).finding == Finding::Still);
-        for OsLeak { names, counts, leak } in self.os_leaks(record, windows, kind, allowed) {
+        let leaks = self.os_leaks(record, windows, kind, allowed);
+        let mut own = self.own_handles(record, kind, &leaks).filter(|own| own.all.len() == total.len());
+        for (at, OsLeak { names, counts, leak, .. }) in leaks.into_iter().enumerate() {
             let is_handed =
                 names.iter().all(|name| self.judgement.handed.contains(&leaks::of_os(kind, name, 0.0).id));
-            if is_handed || leak.waiver.is_some() {
+            let left_out = is_handed || leak.waiver.is_some();
+            let mut of_others = false;
+            if let Some(OwnHandles { all, of_leaks }) = &mut own {
+                of_others = judge_series(&of_leaks[at], allowed).finding == Finding::Still;
+                if left_out {
+                    all.iter_mut().zip(&of_leaks[at]).for_each(|(value, waived)| *value -= waived);
+                }
+            }
+            if left_out {
                 total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
             }
             if !is_handed && !of_others {
@@ -240,13 +246,30 @@ impl TestJudge<'_, '_> {
         let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, kind.block()) }
             .shared_by(self.judgement.executions());
         let measured = match own {
-            Some(own) => measured.beside_others(own),
+            Some(own) => measured.beside_others(own.all),
             None => measured,
         };
         self.hold(&measured, allowed);
         if exact && kind != OsKind::Mapping {
             self.doubt_an_end(kind, &measured, allowed);
         }
+    }
+
+    /// What the test itself added, if its program repeats it together with others.
+    fn own_handles(&mut self, record: &ProcessRecord, kind: OsKind, leaks: &[OsLeak]) -> Option<OwnHandles> {
+        if !own_tests::is_among_others(record, self.id) {
+            return None;
+        }
+        let mut places = Places::new(record, self.context.resolve);
+        let added =
+            |counted: &mut dyn FnMut(&OsName) -> bool| own_tests::os_added(record, self.id, kind, counted);
+        let of_leak = |leak: &OsLeak| {
+            added(&mut |name| {
+                let place = leak.place.as_ref().map(|_| places.of_handle(name.stack).map(|at| at.id.clone()));
+                leak.names.contains(&name.name) && place.is_none_or(|place| place == leak.place)
+            })
+        };
+        Some(OwnHandles { all: added(&mut |_| true), of_leaks: leaks.iter().map(of_leak).collect() })
     }
 
     /// Growth that lasted long and then stopped may have met a limit of the system: from then on the call fails.
@@ -290,10 +313,11 @@ impl TestJudge<'_, '_> {
         let leak = |OsPart { place, names, counts }: OsPart| {
             let own = ranges.iter().find(|part| part.is_of(place.as_deref(), &names));
             let ranges = own.map_or(0.0, |part| slope(&part.counts));
+            let at = place.as_ref().map(|place| place.id.clone());
             let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
             let mut leak = group.leak();
             leak.waiver = self.context.waivers.cover(&leak, group.frame_names());
-            OsLeak { names: group.names, counts, leak }
+            OsLeak { place: at, names: group.names, counts, leak }
         };
         parts.into_iter().map(leak).collect()
     }
@@ -322,9 +346,18 @@ fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
 
 /// Growing descriptors, threads or mapped bytes, with their number at the ends of the windows.
 pub(super) struct OsLeak {
+    /// The place where they were opened; `None`: unknown.
+    place: Option<String>,
     pub(super) names: Vec<String>,
     pub(super) counts: Vec<f64>,
     pub(super) leak: Leak,
+}
+
+/// What a test itself added, over its iterations.
+struct OwnHandles {
+    all: Vec<f64>,
+    /// The part of each leak.
+    of_leaks: Vec<Vec<f64>>,
 }
 
 /// Descriptors, threads or mapped bytes from one place, or of one name, over the iterations.

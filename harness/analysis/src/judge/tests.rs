@@ -1,6 +1,7 @@
 //! Whole runs, described as streams, and the verdicts that they must get.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
@@ -77,7 +78,7 @@ fn screened_and_repeated(iterations: u32, body: impl Fn(&mut Process, u32)) -> R
     screen.run(TEST, 0, |p| body(p, 0));
     let mut again = Process::confirm();
     (0..iterations).for_each(|i| again.run(TEST, i, |p| body(p, i)));
-    confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
+    confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())))
 }
 
 pub(super) fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
@@ -275,7 +276,7 @@ fn a_leak_in_the_code_of_another_test_names_that_test() {
         screen.run(TEST, 0, |p| p.alloc(3, 97, 1));
         let mut again = Process::confirm();
         (0..20).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 97, 1)));
-        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())));
+        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())));
         let tests = report(&input, &GatePolicy::default()).suites.remove(0).tests;
         tests.into_iter().find(|test| test.id == TEST).unwrap().reason
     };
@@ -379,7 +380,7 @@ fn growth_between_the_windows_is_not_the_tests() {
         });
     }
     let (screen, again) = (screen.end(), again.end());
-    let repeated = |record: ProcessRecord| ConfirmationInput::Repeated(Box::new(record.into()));
+    let repeated = |record: ProcessRecord| ConfirmationInput::Repeated(Arc::new(record.into()));
     let input = confirmed_by(screen.clone(), repeated(again.clone()));
     let reason = "64 B per iteration outside of the test itself, in the set-up of its suite or in another thread (allowed 0 B)";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
@@ -407,7 +408,7 @@ fn what_is_freed_between_the_windows_does_not_grow() {
         again.run(TEST, i, |p| p.alloc(3, 64, 1));
         again.free(3, 64, 1);
     }
-    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())));
+    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())));
     let report = report(&input, &GatePolicy::default());
     assert_eq!((only(&report).verdict, only(&report).leaks.len()), (Verdict::Pass, 0));
 }
@@ -473,7 +474,7 @@ fn a_ring_buffer_that_was_filled_before_is_no_leak() {
                 p.free(if i < 80 { 9 } else { 3 }, 64, 5);
             });
         }
-        confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
+        confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())))
     };
     let settled = report(&ring(200), &GatePolicy::default());
     assert_eq!(only(&settled).verdict, Verdict::Pass);
@@ -589,7 +590,7 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
 
     let mut alone = Process::confirm().outcome(Outcome::Failed);
     alone.run(TEST, 0, |_| ());
-    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(alone.end().into())));
+    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(alone.end().into())));
     let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it fails when it runs alone, again and again";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
 }
@@ -604,12 +605,12 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
         screen.run(TEST, 0, |p| p.alloc(3, 100, 2));
         let mut alone = Process::confirm();
         (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
-        let alone = Box::new(ProcessInput::from(alone.end()));
+        let alone = Arc::new(ProcessInput::from(alone.end()));
         let mut suite = suite(vec![screen.end().into()]);
         let confirmation = match together {
             None => ConfirmationInput::Repeated(alone),
             Some(together) => {
-                let together = together.map(|record| Box::new(record.into())).map_err(str::to_owned);
+                let together = together.map(|record| Arc::new(record.into())).map_err(str::to_owned);
                 ConfirmationInput::InCompany { alone, together }
             }
         };
@@ -668,7 +669,7 @@ fn what_only_the_screen_saw_follows_the_leak_that_grows() {
     });
     let mut alone = Process::confirm();
     (0..91).for_each(|i| alone.run(TEST, i, |p| p.alloc(3, 24, 1)));
-    let again = ConfirmationInput::Repeated(Box::new(alone.end().into()));
+    let again = ConfirmationInput::Repeated(Arc::new(alone.end().into()));
     let report = report(&confirmed_by(screen.end(), again), &GatePolicy::default());
     let test = only(&report);
     assert_eq!((test.verdict, test.reason.as_str()), (Verdict::Fail, "24 B per iteration (allowed 0 B)"));
@@ -690,7 +691,7 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
             among.run("Map.before", i, |_| ());
             among.run(TEST, i, |p| p.alloc(3, 48, if i == 0 { together } else { more }));
         }
-        let [alone, together] = [again, among].map(|process| Box::new(ProcessInput::from(process.end())));
+        let [alone, together] = [again, among].map(|process| Arc::new(ProcessInput::from(process.end())));
         let input =
             confirmed_by(screen.end(), ConfirmationInput::InCompany { alone, together: Ok(together) });
         let report = report(&input, &GatePolicy::default());
@@ -717,7 +718,7 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
         });
         among.run(TEST, i, once(i));
     }
-    let [alone, together] = [again, among].map(|process| Box::new(ProcessInput::from(process.end())));
+    let [alone, together] = [again, among].map(|process| Arc::new(ProcessInput::from(process.end())));
     let input = confirmed_by(screen.end(), ConfirmationInput::InCompany { alone, together: Ok(together) });
     let report = report(&input, &GatePolicy::default());
     let verdict = report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().verdict;
@@ -736,7 +737,7 @@ fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
         screen.run(TEST, 0, |p| p.alloc(stack, size, 1));
         let mut alone = Process::confirm();
         (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
-        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(alone.end().into())));
+        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(alone.end().into())));
         let test = report(&input, &GatePolicy::default()).suites.remove(0).tests.remove(0);
         assert_eq!(test.verdict, verdict, "{stack}, {size} B: {}", test.reason);
     }
@@ -762,7 +763,7 @@ fn a_confirming_run_that_breaks_is_an_error() {
     (0..4).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 100, 1)));
     again.start(TEST, 4);
     let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(11) };
-    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(crashed)));
+    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(crashed)));
     let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
 
@@ -785,12 +786,12 @@ fn a_confirming_run_that_breaks_is_an_error() {
         again.run(TEST, 0, |p| p.alloc(3, 100, 1));
         again.start(TEST, 1);
         let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(signal) };
-        let input = confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(crashed)));
+        let input = confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(crashed)));
         assert_verdict(&input, &GatePolicy::default(), verdict, reason, exit_code);
     }
 
     let input =
-        confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(Process::confirm().end().into())));
+        confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(Process::confirm().end().into())));
     let reason = "when it was repeated: no iteration of it was recorded";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
 }
@@ -952,7 +953,7 @@ fn a_waiver_limited_to_tests_covers_no_other() {
     assert_eq!((only(&other).verdict, other.waivers[0].state), (Verdict::Fail, WaiverState::Unused));
 }
 
-pub(super) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
+pub(crate) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
     Waiver {
         matches,
         test: None,
@@ -1483,7 +1484,7 @@ fn a_process_that_never_said_goodbye_is_no_pass() {
 
     let mut repeated = screened_and_repeated(12, |p, _| p.alloc(3, 8, 1));
     if let Some(ConfirmationInput::Repeated(again)) = repeated.suites[0].confirmations.get_mut(TEST) {
-        **again = killed(std::mem::take(&mut again.record));
+        *again = Arc::new(killed(again.record.clone()));
     }
     let reason = format!("when it was repeated: after 12 iterations {how}");
     assert_verdict(&repeated, &GatePolicy::default(), Verdict::Error, &reason, 2);
@@ -1561,7 +1562,7 @@ fn the_cost_of_measuring_is_told() {
     let once = report(&run_of(suite(vec![screened().into()])), &policy).agent_cost;
     let mut repeated = Process::confirm();
     (0..50).for_each(|i| repeated.run(TEST, i, |_| ()));
-    let confirmed = confirmed_by(screened(), ConfirmationInput::Repeated(Box::new(repeated.end().into())));
+    let confirmed = confirmed_by(screened(), ConfirmationInput::Repeated(Arc::new(repeated.end().into())));
     let confirmed = report(&confirmed, &policy).agent_cost;
     assert!(confirmed.repeated_s > 0.0 && once.boundary_s > 0.0);
     assert_eq!((confirmed.cpu_s, confirmed.boundary_s), (once.cpu_s, once.boundary_s), "of the screen alone");

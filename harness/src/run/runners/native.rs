@@ -80,9 +80,8 @@ pub(super) async fn screen(
     let may_be_empty =
         context.plan.filter.is_some() || context.plan.may_be_empty || context.this_shard.is_some();
     if choice.mode == Mode::Direct && planned.name.is_some() && !may_be_empty {
-        suites.iter_mut().filter(|suite| !has_something(suite)).for_each(|suite| {
-            selects_nothing(planned, &mut suite.suite);
-        });
+        let empty = |screened: &&mut Screened| !has_something(screened) && is_of(&screened.suite, program);
+        suites.iter_mut().filter(empty).for_each(|screened| selects_nothing(planned, &mut screened.suite));
     }
     for suite in &mut suites {
         missing::broken_off(&mut suite.suite).await;

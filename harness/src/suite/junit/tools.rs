@@ -112,13 +112,17 @@ pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, Strin
     Ok(command.iter().cloned().chain(added.into_iter().map(OsString::from)).collect())
 }
 
-/// Surefire needs `#` between class and method. Classes begin with a capital letter.
+/// Surefire needs `#` between class and method. Classes begin with a capital letter. A `,` or `+` in the name of a method
+/// would begin another pattern.
 fn surefire_pattern(glob: &str) -> String {
-    let is_class =
-        |name: &str| name.rsplit(['.', '$']).next().is_some_and(|n| n.starts_with(char::is_uppercase));
-    match glob.rsplit_once('.') {
-        Some((class, method)) if !glob.contains('#') && is_class(class) && !is_class(method) => {
-            format!("{class}#{method}")
+    let is_class = |name: &str| {
+        let last = name.rsplit(['.', '$']).next().unwrap_or_default();
+        last.starts_with(char::is_uppercase) && !name.contains(',')
+    };
+    let mut splits = glob.match_indices('.').map(|(at, dot)| (&glob[..at], &glob[at + dot.len()..]));
+    match splits.find(|(class, method)| is_class(class) && !method.starts_with(char::is_uppercase)) {
+        Some((class, method)) if !glob.contains('#') => {
+            format!("{class}#{}", method.replace([',', '+'], "?"))
         }
         _ => glob.to_owned(),
     }
@@ -151,6 +155,10 @@ mod tests {
             ("TileCacheTest.*", "TileCacheTest#*"),
             ("com.example.*", "com.example.*"),
             ("TileCacheTest#evicts", "TileCacheTest#evicts"),
+            ("ATest$Inner.evicts", "ATest$Inner#evicts"),
+            ("com.example.ATest,com.example.BTest", "com.example.ATest,com.example.BTest"),
+            // Names of Kotlin's tests.
+            ("v.KotTest.keeps 1.5 items, each + all", "v.KotTest#keeps 1.5 items? each ? all"),
         ] {
             assert_eq!(surefire_pattern(glob), pattern);
         }

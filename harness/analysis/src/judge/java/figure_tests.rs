@@ -1,6 +1,7 @@
 //! JVM suites whose figures are uneven, or whose leak ends the virtual machine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use memgate_model::{Metric, TestReport, Verdict};
 use memgate_wire::java::{ClassCount, JavaExhausted};
@@ -18,7 +19,7 @@ const MIB: u64 = 1 << 20;
 fn alone(iterations: u32, body: impl Fn(&mut Jvm, u32)) -> ConfirmationInput {
     let mut jvm = Jvm::new();
     (0..iterations).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
-    ConfirmationInput::Repeated(Box::new(jvm.end().into()))
+    ConfirmationInput::Repeated(Arc::new(jvm.end().into()))
 }
 
 fn judged(screen: Vec<ProcessRecord>, alone: ConfirmationInput) -> TestReport {
@@ -242,7 +243,7 @@ fn filling(test: &str, executions: u32, each: u64) -> Jvm {
 }
 
 fn full(executions: u32, each: u64) -> ConfirmationInput {
-    ConfirmationInput::Repeated(Box::new(filling("evicts", executions, each).end().into()))
+    ConfirmationInput::Repeated(Arc::new(filling("evicts", executions, each).end().into()))
 }
 
 #[test]
@@ -283,7 +284,7 @@ fn a_test_that_is_skipped_when_it_is_repeated_did_not_fail() {
     let mut jvm = Jvm::new();
     jvm.outcome = Outcome::Skipped;
     (0..2).for_each(|i| jvm.window(CLASS, "evicts", i, |_| ()));
-    let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+    let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
     let test = judged(vec![rounds(|jvm, _| jvm.tiles(3))], again);
     assert_eq!(test.verdict, Verdict::Warn);
     assert!(test.reason.ends_with(

@@ -1,6 +1,7 @@
 //! Tests of leaks of Java objects: the objects of one leak, its title, and its holder.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use memgate_model::{LeakKind, Metric, Verdict};
 
@@ -136,7 +137,7 @@ fn ids_survive_other_addresses_and_counts_but_not_another_field() {
         (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
         jvm.tiles_held(field, count);
         jvm.explained(CLASS, "evicts", ITERATIONS - 1);
-        let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+        let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
         let input = suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), again)]));
         report(&input, &GatePolicy::default()).suites[0].tests[1].leaks[0].id.clone()
     };

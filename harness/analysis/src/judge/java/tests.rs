@@ -1,6 +1,7 @@
 //! JVM suites, described as streams, and the verdicts that they must get.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verdict};
@@ -39,7 +40,7 @@ fn alone(body: impl Fn(&mut Jvm, u32), explain: impl FnOnce(&mut Jvm)) -> Confir
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
     explain(&mut jvm);
     jvm.explained(CLASS, "evicts", ITERATIONS - 1);
-    ConfirmationInput::Repeated(Box::new(jvm.end().into()))
+    ConfirmationInput::Repeated(Arc::new(jvm.end().into()))
 }
 
 pub(super) fn suite(
@@ -467,7 +468,7 @@ fn a_test_that_could_not_be_screened_is_a_warning_whatever_others_of_its_class_d
 fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
     let mut jvm = Jvm::new();
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |jvm| jvm.tiles(12)));
-    let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+    let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
     let still = alone(|_, _| (), |_| ());
     let confirmations = BTreeMap::from([(CLASS.to_owned(), again), (TEST.to_owned(), still)]);
     let report = report(&suite(vec![rounds(|jvm, _| jvm.tiles(12))], confirmations), &GatePolicy::default());
@@ -495,7 +496,7 @@ fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
     assert_eq!(told(BTreeMap::new()), (None, Verdict::Pass));
     let mut again = Jvm::new();
     (0..ITERATIONS).for_each(|i| again.window(CLASS, "", i, |jvm| jvm.tiles(12)));
-    let again = ConfirmationInput::Repeated(Box::new(again.end().into()));
+    let again = ConfirmationInput::Repeated(Arc::new(again.end().into()));
     let leaks = BTreeMap::from([(CLASS.to_owned(), again)]);
     assert_eq!(told(leaks).0, Some(Verdict::Fail));
 }
@@ -515,7 +516,7 @@ fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {
     let of_class = |tiles: u64| {
         let mut class = Jvm::new();
         (0..ITERATIONS).for_each(|i| class.window(CLASS, "", i, |jvm| jvm.tiles(tiles)));
-        let class = ConfirmationInput::Repeated(Box::new(class.end().into()));
+        let class = ConfirmationInput::Repeated(Arc::new(class.end().into()));
         let test = alone(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 12));
         let confirmations = BTreeMap::from([(CLASS.to_owned(), class), (TEST.to_owned(), test)]);
         let report = report(&suite(vec![rounds(move |jvm, _| jvm.tiles(tiles))], confirmations), &policy);
@@ -536,7 +537,7 @@ fn class_and_test(class: impl Fn(&mut Jvm) + Copy, test: impl Fn(&mut Jvm) + Cop
     (0..ITERATIONS).for_each(|i| whole.window(CLASS, "", i, |jvm| class(jvm)));
     explain(&mut whole);
     whole.explained(CLASS, "", ITERATIONS - 1);
-    let whole = ConfirmationInput::Repeated(Box::new(whole.end().into()));
+    let whole = ConfirmationInput::Repeated(Arc::new(whole.end().into()));
     let test = alone(|jvm, _| test(jvm), explain);
     let confirmations = BTreeMap::from([(CLASS.to_owned(), whole), (TEST.to_owned(), test)]);
     suite(vec![rounds(move |jvm, _| class(jvm))], confirmations)
@@ -666,7 +667,7 @@ fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
 fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
     let mut jvm = Jvm::new();
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |_| ()));
-    let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+    let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
     let mut input = suite(
         vec![rounds(|jvm, _| jvm.add("com.example.Tile", 12, 24))],
         BTreeMap::from([(CLASS.to_owned(), again)]),
@@ -685,7 +686,7 @@ fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
     for (class, is_told) in [("com.example.Marker", false), ("com.example.Tile", true)] {
         let (mut other, id) = (Jvm::new(), "com.example.KeepsTest");
         (0..ITERATIONS).for_each(|i| other.window(id, "", i, |jvm| jvm.add(class, 12, 24)));
-        let other = ConfirmationInput::Repeated(Box::new(other.end().into()));
+        let other = ConfirmationInput::Repeated(Arc::new(other.end().into()));
         input.suites[0].confirmations.insert(id.to_owned(), other);
         let warns = of_class(&input).is_some_and(|entry| entry.verdict == Verdict::Warn);
         assert_eq!(warns, !is_told, "{class}");
@@ -830,7 +831,7 @@ fn a_test_that_the_build_ran_again_ended_as_it_did_at_last() {
 fn a_confirming_run_that_breaks_off_is_an_error() {
     let mut jvm = Jvm::new();
     (0..12).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| jvm.tiles(12)));
-    let cut = ConfirmationInput::Repeated(Box::new(jvm.cut().into()));
+    let cut = ConfirmationInput::Repeated(Arc::new(jvm.cut().into()));
     let input = suite(vec![rounds(|jvm, _| jvm.tiles(12))], BTreeMap::from([(TEST.to_owned(), cut)]));
     let report = report(&input, &GatePolicy::default());
     assert_eq!(evicts(&report).verdict, Verdict::Error);

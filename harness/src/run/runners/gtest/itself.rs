@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use memgate_analysis::Suspect;
+use memgate_analysis::{ENOUGH_REPETITIONS, Suspect};
 use memgate_wire::options::Detail;
 
 use super::patience_with_all;
@@ -37,8 +37,12 @@ pub(super) async fn confirm(
     let is_its_own: Vec<bool> = suite.processes.iter().map(repeats_itself).collect();
     let suspects = memgate_analysis::screen(&suite.records(), &suite.facts.name, &context.plan.policy);
     let is_one = |suspect: &Suspect| is_its_own.get(suspect.record) == Some(&true);
-    let (repeated, once): (Vec<_>, Vec<_>) =
-        suspects.into_iter().filter(is_one).partition(|suspect| suspect.repeated);
+    let records = suite.records();
+    let repeats = |suspect: &Suspect| {
+        let record = records.get(suspect.record);
+        record.is_some_and(|record| record.windows_of(&suspect.test).count() >= ENOUGH_REPETITIONS)
+    };
+    let (repeated, once): (Vec<_>, Vec<_>) = suspects.into_iter().filter(is_one).partition(repeats);
     for suspect in once {
         let why = ConfirmationFacts::Impossible(RAN_ONCE.to_owned());
         suite.facts.confirmations.insert(suspect.test, why);

@@ -31,6 +31,8 @@ use crate::run::engine::{
 const TICK: Duration = Duration::from_millis(250);
 /// How often to look for the app and its agent: neither reports that it has started.
 const LOOK: Duration = Duration::from_millis(50);
+/// A process that has just started refuses the agent. Each request starts a process on the device.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Limits of one small request to the device.
 const QUESTION: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1 << 20 };
 /// How long `am` may take to begin; includes the wait for a device that is away.
@@ -368,16 +370,19 @@ impl Follower {
     /// Asks a running process to load the agent, and again if the system refuses because the process still starts.
     /// Returns why it refused. `am` never says whether the agent loaded.
     async fn attach(&self, pid: u32, agent: &str, asked: &mut BTreeMap<u32, Asked>) -> Option<String> {
-        let ask = || {
+        let ask = |pause| {
             let line = command(&["am", "attach-agent", &pid.to_string(), agent]);
             let device = self.device.clone();
             // Not awaited: the agent waits for us as soon as it is loaded.
-            tokio::spawn(async move { device.shell(&line).await?.success(&line).map(drop) })
+            tokio::spawn(async move {
+                sleep(pause).await;
+                device.shell(&line).await?.success(&line).map(drop)
+            })
         };
-        let last = asked.entry(pid).or_insert_with(|| Some(ask()));
+        let last = asked.entry(pid).or_insert_with(|| Some(ask(Duration::ZERO)));
         let running = last.as_mut().filter(|asked| asked.is_finished())?;
         let refused = running.await.ok().and_then(Result::err);
-        *last = refused.is_some().then(ask);
+        *last = refused.is_some().then(|| ask(ASK_AGAIN));
         refused.map(|why| failed_to(&why))
     }
 

@@ -162,7 +162,7 @@ fn what_cannot_be_entered_or_found_is_an_error_that_says_what_to_do() {
     let car = device(34).answer("am get-current-user", "10\n", 0).answer(&entering, &unknown, 1).start();
     let car = run(&adb, &car, "instrumentation-car");
     car.ends_with(2);
-    assert!(car.problems().contains("is the app installed, and for this user?"), "{car}");
+    assert!(car.problems().contains("is the app installed, and for the device's current user"), "{car}");
     let old = device(25).start();
     let old = run(&adb, &old, "instrumentation-old");
     old.ends_with(2);
