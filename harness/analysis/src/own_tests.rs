@@ -300,7 +300,8 @@ mod tests {
         assert_eq!(tests[0].verdict, Verdict::Fail, "{}", tests[0].reason);
     }
 
-    /// Regression: without a second run each test failed whose block a later test frees, and growth between tests passed.
+    /// Regression: without a second run each test failed whose block a later test frees, and growth between tests
+    /// passed.
     #[test]
     fn without_a_second_run_nothing_is_decided_that_only_it_can_decide() {
         let handed: Body = |p, i, test| {

@@ -112,8 +112,8 @@ pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, Strin
     Ok(command.iter().cloned().chain(added.into_iter().map(OsString::from)).collect())
 }
 
-/// Surefire needs `#` between class and method. Classes begin with a capital letter. A `,` or `+` in the name of a method
-/// would begin another pattern.
+/// Surefire needs `#` between class and method. Classes begin with a capital letter. A `,` or `+` in the name of a
+/// method would begin another pattern.
 fn surefire_pattern(glob: &str) -> String {
     let is_class = |name: &str| {
         let last = name.rsplit(['.', '$']).next().unwrap_or_default();
