@@ -42,7 +42,7 @@ pub use settings::java::{HeapDump, JavaAgent, JavaNative, MeasureJava};
 pub use settings::mail::{Encryption, Mail, MailServer};
 pub use settings::measure::{Measure, MeasureNative, Screen};
 pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports};
-pub use settings::suites::{REPETITIONS, Runner, Suite, has_own_braces, mistyped_repetitions};
+pub use settings::suites::{REPETITIONS, Runner, Suite, mistyped_repetitions};
 pub use settings::thresholds::{Limit, Override, Rule, Threshold, Thresholds};
 pub use settings::upload::{Artefact, Upload, UploadMode};
 pub use settings::waivers::{Until, Waiver, WaiverTarget};

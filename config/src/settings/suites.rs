@@ -15,18 +15,13 @@ use crate::value::text::{Argument, Words};
 /// Placeholder in an argument: the number of times that the program repeats its work.
 pub const REPETITIONS: &str = "{n}";
 
-/// Programs for whose arguments braces have a meaning of their own.
-const OWN_BRACES: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "xargs", "find", "parallel"];
-
-/// Do braces in the arguments of this program have a meaning of their own? Shells, `xargs`, `find`, `parallel`.
-#[must_use]
-pub fn has_own_braces(program: &str) -> bool {
-    OWN_BRACES.contains(&program.rsplit('/').next().unwrap_or_default())
-}
-
-/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` and `$ENV{N}` are variables.
+/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` and `$ENV{N}` are variables, and `xargs -I{N}`
+/// defines a placeholder of its own.
 #[must_use]
 pub fn mistyped_repetitions(argument: &str) -> Option<String> {
+    if argument.contains("-I{") {
+        return None;
+    }
     let pieces: Vec<&str> = argument.split('{').collect();
     pieces.windows(2).find_map(|pair| {
         let [before, after] = pair else { return None };
@@ -315,8 +310,7 @@ fn check_heap(
 /// The runner of a suite on this machine.
 fn check_runner(runner: Option<At<RunnerFile>>, run: &[At<Argument>], reader: &mut Reader<'_>) -> Runner {
     let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));
-    let is_command = runner.as_ref().is_none_or(|runner| runner.value == RunnerFile::Command)
-        && run.first().is_some_and(|program| !has_own_braces(&program.value.0));
+    let is_command = runner.as_ref().is_none_or(|runner| runner.value == RunnerFile::Command);
     for argument in run.iter().filter(|_| is_command) {
         if let Some(mistyped) = mistyped_repetitions(&argument.value.0) {
             reader
@@ -371,7 +365,7 @@ mod tests {
             let text = format!("version: 1\nsuites:\n  a: {{ run: [{run}] }}\n");
             Config::parse(&text, "memgate.yaml", &|_| None, None)
         };
-        for mistyped in ["x, \"--count={N}\"", "x, \"{ n }\""] {
+        for mistyped in ["x, \"--count={N}\"", "x, \"{ n }\"", "sh, -c, \"x --count={N}\""] {
             assert!(parse(mistyped).is_err(), "{mistyped}");
         }
         for fine in ["sh, -c, \"ls | xargs -I{N} x {N}\"", "perl, -e, \"print $ENV{N}\"", "x, \"{name}\""] {

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use memgate_model::Frame;
 use memgate_wire::setup::{BEHIND_ALL, OF_ALL};
 use memgate_wire::{Outcome, SnapshotRecord};
 
@@ -16,8 +15,8 @@ use crate::groups::{Held, OsKind, Places, Series, held, held_at_ends, series, sm
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::policy::GatePolicy;
 use crate::rare;
-use crate::record::{Mapped, OsState, ProcessRecord, StackStep, Window, sum};
-use crate::resolve::{Resolve, ResolvedStack};
+use crate::record::{Mapped, OsState, ProcessRecord, Window, sum};
+use crate::resolve::ByAddress;
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
 use crate::stats::float;
 
@@ -217,28 +216,6 @@ fn frees_older(window: &Window) -> bool {
     // The agent rounds each block that it counts.
     let rounded = window.survivor_count.saturating_add(1);
     start.live_bytes().saturating_add(window.left_bytes()) > end.live_bytes().saturating_add(rounded)
-}
-
-/// Both records are of the same build: addresses in modules identify a place, and no symbols are needed.
-pub(crate) struct ByAddress;
-
-impl Resolve for ByAddress {
-    fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack {
-        let (steps, truncated) = record.stack(stack);
-        let frame = |step: StackStep| {
-            let modules = record.modules(step.generation);
-            let of = modules.iter().find(|m| (m.start..m.end).contains(&step.pc.saturating_sub(1)));
-            Frame {
-                function: None,
-                file: None,
-                line: None,
-                module: of.map_or_else(String::new, |m| m.path.clone()),
-                offset: of.map_or(step.pc, |m| step.pc.saturating_sub(m.bias)),
-                inlined: false,
-            }
-        };
-        ResolvedStack { frames: steps.into_iter().map(frame).collect(), truncated }
-    }
 }
 
 /// Watches tests that are repeated together.

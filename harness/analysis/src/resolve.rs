@@ -3,7 +3,7 @@
 use memgate_model::Frame;
 use memgate_wire::Module;
 
-use crate::record::ProcessRecord;
+use crate::record::{ProcessRecord, StackStep};
 
 /// Turns the raw stacks of a record into frames with functions and lines.
 pub trait Resolve {
@@ -41,4 +41,26 @@ pub struct ResolvedStack {
     pub frames: Vec<Frame>,
     /// The stack could not be unwound to its root.
     pub truncated: bool,
+}
+
+/// Frames without symbols. In two records of the same build, addresses in modules identify a place.
+pub(crate) struct ByAddress;
+
+impl Resolve for ByAddress {
+    fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack {
+        let (steps, truncated) = record.stack(stack);
+        let frame = |step: StackStep| {
+            let modules = record.modules(step.generation);
+            let of = modules.iter().find(|m| (m.start..m.end).contains(&step.pc.saturating_sub(1)));
+            Frame {
+                function: None,
+                file: None,
+                line: None,
+                module: of.map_or_else(String::new, |m| m.path.clone()),
+                offset: of.map_or(step.pc, |m| step.pc.saturating_sub(m.bias)),
+                inlined: false,
+            }
+        };
+        ResolvedStack { frames: steps.into_iter().map(frame).collect(), truncated }
+    }
 }

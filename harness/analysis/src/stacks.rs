@@ -18,10 +18,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use memgate_model::{Metric, Per};
 use memgate_wire::{Outcome, SnapshotRecord, StackNode, capability};
 
-use crate::company::ByAddress;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{Node, ProcessRecord, Window};
-use crate::resolve::Resolve;
+use crate::resolve::{ByAddress, Resolve};
 use crate::screen::{judged, left_between, left_too_much};
 
 impl ProcessRecord {

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use memgate_config::{
-    Config, Instrumented, REPETITIONS, Runner, Suite, has_own_braces, mistyped_repetitions,
-};
+use memgate_config::{Config, Instrumented, REPETITIONS, Runner, Suite, mistyped_repetitions};
 
 use super::{PlannedInstrumentation, PlannedSuite, Settings, World};
 use crate::cli::RunArgs;
@@ -75,12 +73,14 @@ fn is_chosen(request: &RunArgs, suite: &str) -> bool {
     request.suites.is_empty() || request.suites.iter().any(|name| name == suite)
 }
 
+/// Shells and other programs for which `{n}` has a meaning of its own.
+const OWN_BRACES: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "xargs", "find", "parallel"];
+
 /// The arguments in which `{n}` may stand for the number of repetitions.
 fn arguments(command: &[OsString]) -> &[OsString] {
-    match command.split_first() {
-        Some((program, arguments)) if !has_own_braces(&program.to_string_lossy()) => arguments,
-        _ => &[],
-    }
+    let Some((program, arguments)) = command.split_first() else { return &[] };
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    if OWN_BRACES.contains(&&*name) { &[] } else { arguments }
 }
 
 /// A mistyped `{n}` would leave the program's work unrepeated, and what only its end frees would pass.

@@ -261,12 +261,16 @@ impl TestJudge<'_, '_> {
             return None;
         }
         let mut places = Places::new(record, self.context.resolve);
+        let placed: BTreeSet<&String> =
+            leaks.iter().filter(|leak| leak.place.is_some()).flat_map(|leak| &leak.names).collect();
         let added =
             |counted: &mut dyn FnMut(&OsName) -> bool| own_tests::os_added(record, self.id, kind, counted);
         let of_leak = |leak: &OsLeak| {
             added(&mut |name| {
-                let place = leak.place.as_ref().map(|_| places.of_handle(name.stack).map(|at| at.id.clone()));
-                leak.names.contains(&name.name) && place.is_none_or(|place| place == leak.place)
+                // A part of unknown place may be the whole of its name.
+                let is_whole = leak.place.is_none() && !placed.contains(&name.name);
+                let is_there = is_whole || places.of_handle(name.stack).map(|at| at.id.clone()) == leak.place;
+                is_there && leak.names.contains(&name.name)
             })
         };
         Some(OwnHandles { all: added(&mut |_| true), of_leaks: leaks.iter().map(of_leak).collect() })

@@ -177,16 +177,7 @@ impl TestJudge<'_, '_> {
             None if suite.boundary == memgate_model::BoundaryQuality::Process => {
                 self.alive_at_exit((process, worst));
             }
-            None if !is_too_much => {
-                // Only a second run of the program shows what of it later tests free.
-                if own_tests::is_among_others(&process.record, id)
-                    && let Some(grown) = own_tests::grown_outside(&process.record, name, id, policy)
-                {
-                    let why =
-                        format!("unconfirmed: {grown} more at the start of the next test; not repeated");
-                    self.judgement.raise(policy.unconfirmed.verdict(), why);
-                }
-            }
+            None if !is_too_much => {}
             None => {
                 let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
                 self.not_repeated(&screened, repetitions);
@@ -250,9 +241,6 @@ impl TestJudge<'_, '_> {
         let why = match () {
             () if worst.interval.is_some() => "it was sampled and not repeated",
             () if worst.is_setup() => "it was not repeated",
-            () if worst.freed_since && own_tests::is_among_others(&process.record, self.id) => {
-                "later tests freed it, and it was not repeated"
-            }
             () if repetitions >= ENOUGH_REPETITIONS => {
                 return self.judge_repeated((process, None), screened);
             }

@@ -120,9 +120,12 @@ fn surefire_pattern(glob: &str) -> String {
         last.starts_with(char::is_uppercase) && !name.contains(',')
     };
     let mut splits = glob.match_indices('.').map(|(at, dot)| (&glob[..at], &glob[at + dot.len()..]));
-    match splits.find(|(class, method)| is_class(class) && !method.starts_with(char::is_uppercase)) {
+    let is_split =
+        |(class, method): &(&str, &str)| is_class(class) && !method.starts_with(char::is_uppercase);
+    match splits.rfind(is_split) {
         Some((class, method)) if !glob.contains('#') => {
-            format!("{class}#{}", method.replace([',', '+'], "?"))
+            // A list of patterns has no blanks.
+            format!("{class}#{}", method.replace(", ", "? ").replace(" + ", " ? "))
         }
         _ => glob.to_owned(),
     }
@@ -156,6 +159,9 @@ mod tests {
             ("com.example.*", "com.example.*"),
             ("TileCacheTest#evicts", "TileCacheTest#evicts"),
             ("ATest$Inner.evicts", "ATest$Inner#evicts"),
+            ("com.Example.net.ATest.evicts", "com.Example.net.ATest#evicts"),
+            ("ATest.a,BTest", "ATest#a,BTest"),
+            ("ATest.a+b", "ATest#a+b"),
             ("com.example.ATest,com.example.BTest", "com.example.ATest,com.example.BTest"),
             // Names of Kotlin's tests.
             ("v.KotTest.keeps 1.5 items, each + all", "v.KotTest#keeps 1.5 items? each ? all"),

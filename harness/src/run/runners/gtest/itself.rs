@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use memgate_analysis::{ENOUGH_REPETITIONS, Suspect};
+use memgate_analysis::{ENOUGH_REPETITIONS, ProcessRecord, Suspect};
 use memgate_wire::options::Detail;
 
 use super::patience_with_all;
@@ -23,7 +23,7 @@ use crate::suite::{Program, gtest, inspect};
 
 /// Why a suspect is not confirmed that its program did not repeat.
 const RAN_ONCE: &str = "its program reports its tests by memgate.h, so only the program can repeat it: \
-                        let it run all its tests 20 times or more in one process (memgate docs agent)";
+                        let it run all its tests 20 times or more in one process, without sampling (memgate docs agent)";
 
 /// Confirms the suspects of all such processes of a suite.
 pub(super) async fn confirm(
@@ -40,7 +40,12 @@ pub(super) async fn confirm(
     let records = suite.records();
     let repeats = |suspect: &Suspect| {
         let record = records.get(suspect.record);
-        record.is_some_and(|record| record.windows_of(&suspect.test).count() >= ENOUGH_REPETITIONS)
+        let exact = |record: &&ProcessRecord| {
+            // Samples do not show which test allocates where.
+            let windows = || record.windows_of(&suspect.test);
+            windows().count() >= ENOUGH_REPETITIONS && windows().all(|window| window.interval.is_none())
+        };
+        record.is_some_and(exact)
     };
     let (repeated, once): (Vec<_>, Vec<_>) = suspects.into_iter().filter(is_one).partition(repeats);
     for suspect in once {

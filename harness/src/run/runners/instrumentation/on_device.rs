@@ -1,12 +1,15 @@
 //! A suite on one device: the state that its runs share, and the code that makes a run.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
 use memgate_adb::{AdbError, Device};
 use memgate_analysis::JavaSuspect;
 use memgate_config::HeapTime;
+use memgate_history::hex;
 use memgate_wire::options::{Carrier, Detail, Options, Target, Windows};
 
 use super::drive::{Done, Job, drive};
@@ -187,6 +190,15 @@ pub(super) fn times(timeout: Duration, tests: usize) -> Duration {
 /// An error of the machinery around a run.
 pub(super) fn machinery(what: String) -> Stopped {
     ExpectedError::Machinery { what, hint: String::new() }.into()
+}
+
+/// `bytes` random bytes as hexadecimal digits.
+pub(super) fn random(bytes: usize) -> Result<String, Stopped> {
+    let mut random = vec![0; bytes];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .map_err(|why| machinery(format!("failed to read /dev/urandom: {why}")))?;
+    Ok(hex(&random))
 }
 
 /// Suspects of the rounds.

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use memgate_adb::{AdbError, Device, DeviceFacts, Server, command, wanted_serial};
 use memgate_config::Devices;
 
-use super::on_device::Broken;
-use super::probe::random;
+use super::on_device::{Broken, random};
 use crate::device::delivery::STAGING;
 use crate::plan::PlannedInstrumentation;
 use crate::suite::instrumentation::Share;

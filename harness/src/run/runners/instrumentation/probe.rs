@@ -3,17 +3,14 @@
 //! prove delivery ways that need the listener; the tests prove them.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read as _;
 
 use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
-use memgate_history::hex;
 use memgate_model::format_number_of;
 use memgate_wire::options::Detail;
 
 use super::drive::Done;
-use super::on_device::{Broken, OnDevice, Run, machinery};
+use super::on_device::{Broken, OnDevice, Run, random};
 use super::places::Place;
 use crate::device::delivery::dex;
 use crate::device::delivery::{self, Delivery, Way, ways};
@@ -246,15 +243,6 @@ fn hint(ending: &Ending) -> &'static str {
         Ending::RunnerFailed(_) | Ending::Crashed(_) => "`adb logcat` says more",
         _ => "",
     }
-}
-
-/// `bytes` random bytes as hexadecimal digits.
-pub(super) fn random(bytes: usize) -> Result<String, Stopped> {
-    let mut random = vec![0; bytes];
-    File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut random))
-        .map_err(|why| machinery(format!("failed to read /dev/urandom: {why}")))?;
-    Ok(hex(&random))
 }
 
 #[cfg(test)]
