@@ -110,9 +110,10 @@ impl Baseline {
     }
 
     /// Accepts the figures of every suite in the report. Suites that did not run keep theirs, and so do tests that were
-    /// not judged, could not be measured, or are covered by a class that leaks as a whole. After a `partial` run, tests
-    /// that did not run keep their figures. Their suite keeps its figures too: a part of its tests does not measure the
-    /// whole suite. Returns the number of tests whose figures were accepted.
+    /// not judged or could not be measured. Tests that are covered by a class that leaks as a whole keep theirs, if
+    /// they have any. After a `partial` run, tests that did not run keep their figures. Their suite keeps its figures
+    /// too: a part of its tests does not measure the whole suite. Returns the number of tests whose figures were
+    /// accepted.
     pub fn accept(&mut self, report: &RunReport, partial: bool) -> usize {
         let mut taken = 0;
         let covered = report.covered_by_classes();

@@ -15,8 +15,8 @@ use crate::value::text::{Argument, Words};
 /// Placeholder in an argument: the number of times that the program repeats its work.
 pub const REPETITIONS: &str = "{n}";
 
-/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` and `$ENV{N}` are variables, and `xargs -I{N}`
-/// defines a placeholder of its own.
+/// What was probably meant to be [`REPETITIONS`]: `{N}` or `{ n }`. `${N}` and `$ENV{N}` are variables, and
+/// `xargs -I{N}` defines a placeholder of its own.
 #[must_use]
 pub fn mistyped_repetitions(argument: &str) -> Option<String> {
     if argument.contains("-I{") {

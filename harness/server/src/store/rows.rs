@@ -149,12 +149,7 @@ pub(super) async fn last_tests(
     line: LineId,
     leaks: &[i64],
 ) -> Result<Vec<AnyRow>, sqlx::Error> {
-    if leaks.is_empty() {
-        return Ok(Vec::new());
-    }
-    let text = listed(sql::LAST_TESTS_OF, 4, leaks.len());
-    let query = line.query(AssertSqlSafe(text));
-    leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
+    of_leaks(sql::LAST_TESTS_OF, connection, line, leaks).await
 }
 
 /// These leaks of a line, at most [`NAMED`].
@@ -163,10 +158,20 @@ pub(super) async fn leaks_on_line(
     line: LineId,
     leaks: &[i64],
 ) -> Result<Vec<AnyRow>, sqlx::Error> {
+    of_leaks(sql::LEAKS_ON_LINE, connection, line, leaks).await
+}
+
+/// The rows of a statement about these leaks of a line, whose list begins at the fourth parameter.
+async fn of_leaks(
+    statement: &str,
+    connection: &mut AnyConnection,
+    line: LineId,
+    leaks: &[i64],
+) -> Result<Vec<AnyRow>, sqlx::Error> {
     if leaks.is_empty() {
         return Ok(Vec::new());
     }
-    let query = line.query(AssertSqlSafe(listed(sql::LEAKS_ON_LINE, 4, leaks.len())));
+    let query = line.query(AssertSqlSafe(listed(statement, 4, leaks.len())));
     leaks.iter().fold(query, |query, leak| query.bind(*leak)).fetch_all(connection).await
 }
 
