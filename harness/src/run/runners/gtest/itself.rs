@@ -35,6 +35,9 @@ pub(super) async fn confirm(
         return Ok(());
     }
     let is_its_own: Vec<bool> = suite.processes.iter().map(repeats_itself).collect();
+    if !is_its_own.contains(&true) {
+        return Ok(());
+    }
     let suspects = memgate_analysis::screen(&suite.records(), &suite.facts.name, &context.plan.policy);
     let is_one = |suspect: &Suspect| is_its_own.get(suspect.record) == Some(&true);
     let records = suite.records();
