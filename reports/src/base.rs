@@ -1,7 +1,7 @@
 //! The base of a review, in words.
 
 use memgate_model::{
-    AgainstBase, Base, Level, RunReport, TestReport, Verdict, WaiverReport, format_number_of,
+    AgainstBase, Base, Level, RunReport, TestReport, Verdict, WaiverReport, format_number_of, short_commit,
 };
 
 /// `base: main 3f0c1b2a9d, 3 before`, `base: none (…)`.
@@ -16,7 +16,7 @@ pub fn base(base: &Base) -> String {
         before => format!(", {before} before"),
     };
     let age = base.age_s.map_or_else(String::new, |age| format!(", fetched {} ago", lasted(age)));
-    format!("base: {} {}{before}{age}{}", base.branch, short(&base.sha), why(&base.why))
+    format!("base: {} {}{before}{age}{}", base.branch, short_commit(&base.sha), why(&base.why))
 }
 
 /// Part of the run's headline: its base, and the number of waivers to remove.
@@ -50,12 +50,8 @@ pub(crate) const fn stands(test: &TestReport) -> Option<&'static str> {
 /// Why a waiver has to be removed, with its verdict; `None`: its leak is not known to be fixed.
 pub(crate) fn fixed(waiver: &WaiverReport) -> Option<(Verdict, String)> {
     let fixed = waiver.fixed.as_ref()?;
-    let by = if fixed.by.is_empty() { String::new() } else { format!(" by {}", short(&fixed.by)) };
+    let by = if fixed.by.is_empty() { String::new() } else { format!(" by {}", short_commit(&fixed.by)) };
     Some((fixed.level.verdict(), format!("its leak is fixed{by}, remove it")))
-}
-
-fn short(sha: &str) -> &str {
-    sha.get(..10).unwrap_or(sha)
 }
 
 /// `40 s`, `12 min`, `3 h`, `2 days`.

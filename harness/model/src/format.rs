@@ -90,6 +90,12 @@ pub fn format_amount(metric: Metric, value: f64) -> String {
     }
 }
 
+/// The first ten digits of a commit, as people see it; all of a shorter one.
+#[must_use]
+pub fn short_commit(sha: &str) -> &str {
+    sha.get(..10).unwrap_or(sha)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The history as text, for `memgate history`: tables that fit a terminal, worst first.
 
-use memgate_model::{LeakKind, format_value};
+use memgate_model::{LeakKind, format_value, short_commit};
 
 use crate::pages::words;
 use crate::store::{Account, SignedRule, TokenRow};
@@ -49,7 +49,7 @@ pub fn leak(view: &LeakView) -> String {
             line.environment.clone(),
             state(&line.leak),
             since(&line.leak),
-            words::digits(&line.leak.last_sha).to_owned(),
+            short_commit(&line.leak.last_sha).to_owned(),
             rate(&line.leak),
             strip(&line.leak.window),
         ]
@@ -79,8 +79,8 @@ pub fn leak(view: &LeakView) -> String {
         let count = view.unmeasured.len();
         text += &format!(
             "\nnobody measured {count} commits before: {} … {}\n",
-            words::digits(first),
-            words::digits(last)
+            short_commit(first),
+            short_commit(last)
         );
     }
     text.push_str(&events(&view.events));

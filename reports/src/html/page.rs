@@ -1,6 +1,6 @@
 //! The frame of the page, and its top.
 
-use memgate_model::{RunReport, SuiteReport, format_number_of};
+use memgate_model::{RunReport, SuiteReport, format_number_of, short_commit};
 use sha2::{Digest as _, Sha256};
 
 use super::write::Html;
@@ -129,7 +129,7 @@ fn origin(page: &mut Html, report: &RunReport) {
         let on = [("", &commit.branch), (" into ", &commit.target)];
         let branch: String =
             on.iter().filter(|(_, name)| !name.is_empty()).map(|(to, name)| format!("{to}{name}")).collect();
-        let sha = commit.sha.get(..12).unwrap_or(&commit.sha);
+        let sha = short_commit(&commit.sha);
         let known: Vec<&str> = [sha, branch.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
         fact(page, "commit", &known.join(" on "));
     }

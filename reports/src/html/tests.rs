@@ -219,7 +219,7 @@ fn two_clean_tests_of_one_name_have_addresses_of_their_own() {
 fn the_head_says_of_which_commit_and_job_it_is() {
     let page = html(&sample::mixed()).unwrap();
     for part in [
-        "<dt>commit</dt><dd>3f0c1b2a9d8e on fix/tiles into main</dd>",
+        "<dt>commit</dt><dd>3f0c1b2a9d on fix/tiles into main</dd>",
         "href=\"https://ci.example.com/7\">github tests #812</a>",
         "builder-3, Debian GNU/Linux 12 (bookworm), Linux 6.1.0, x86_64, 8 processors",
         "<dt>versions</dt><dd>memgate 0.9.1</dd>",

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{
     AgainstBase, BaseLeak, BaseLeaks, Leak, LeakKind, Level, Metric, MetricValue, Unit, format_amount,
-    format_count,
+    format_count, short_commit,
 };
 
 /// Most leaks to name; the others are counted.
@@ -31,7 +31,7 @@ pub(super) fn stands(
     if counted.is_empty() || base.base.is_none() {
         return None;
     }
-    let on = format!("{} {}", base.base.branch, short(&base.base.sha));
+    let on = format!("{} {}", base.base.branch, short_commit(&base.base.sha));
     let known = |leak: &&&Leak| base.leaks.get(&leak.id).filter(|known| known.alive);
     let others: Vec<&Leak> = counted.iter().filter(|leak| known(leak).is_none()).copied().collect();
     if !others.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn stands(
         let names = named(&others);
         return Some(match others.iter().find_map(fixed) {
             Some(known) => {
-                let by = short(&known.fixed);
+                let by = short_commit(&known.fixed);
                 (
                     AgainstBase::Regressed,
                     format!("regressed: {names} was fixed on {} by {by}", base.base.branch),
@@ -144,10 +144,6 @@ fn named(leaks: &[&Leak]) -> String {
         Some((last, before)) if !before.is_empty() => format!("each of {} and {last}", before.join(", ")),
         _ => names.concat(),
     }
-}
-
-fn short(sha: &str) -> &str {
-    sha.get(..10).unwrap_or(sha)
 }
 
 #[cfg(test)]

@@ -1,20 +1,12 @@
 //! Texts that pages share, some of them with `memgate history`.
 
-use memgate_model::{Verdict, format_bytes};
+use memgate_model::{Verdict, format_bytes, short_commit};
 
 use crate::view::State;
 
-/// Digits of a commit that are shown.
-const SHORT: usize = 8;
-
 /// The commit as it is shown; `–` if there is none.
 pub(crate) fn short(sha: &str) -> &str {
-    if sha.is_empty() { "–" } else { digits(sha) }
-}
-
-/// The first digits of a commit; empty if there is none.
-pub(crate) fn digits(sha: &str) -> &str {
-    sha.get(..SHORT).unwrap_or(sha)
+    if sha.is_empty() { "–" } else { short_commit(sha) }
 }
 
 /// `2026-11-23 20:15`, in UTC.
