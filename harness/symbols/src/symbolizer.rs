@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer as Reader};
@@ -11,6 +11,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer as Reader
 use crate::demangle::readable;
 use crate::elf::ElfInfo;
 use crate::find::{Finder, Found, SYSTEM_DEBUG_DIRS};
+use crate::inlined::Inlined;
 use crate::module::{ModuleRef, NotSymbolised};
 use crate::variables::{Variable, Variables};
 
@@ -57,6 +58,7 @@ pub struct Symbolizer {
     debug_dirs: Vec<PathBuf>,
     modules: BTreeMap<ModuleRef, Result<File, NotSymbolised>>,
     variables: BTreeMap<ModuleRef, Result<Variables, NotSymbolised>>,
+    inlined: BTreeMap<PathBuf, Option<Inlined>>,
     reader: Reader,
     open_bytes: u64,
 }
@@ -83,6 +85,7 @@ impl Symbolizer {
             debug_dirs,
             modules: BTreeMap::new(),
             variables: BTreeMap::new(),
+            inlined: BTreeMap::new(),
             open_bytes: 0,
         }
     }
@@ -98,7 +101,7 @@ impl Symbolizer {
         addresses: &[u64],
     ) -> Result<Vec<Vec<Symbol>>, NotSymbolised> {
         self.close_if_many();
-        let Self { finder, debug_dirs, modules, reader: shared, open_bytes, .. } = self;
+        let Self { finder, debug_dirs, modules, inlined, reader: shared, open_bytes, .. } = self;
         let entry = modules
             .entry(module.clone())
             .or_insert_with(|| finder.find(module).map(|found| File { found, debug: true, open: false }));
@@ -109,7 +112,12 @@ impl Symbolizer {
         }
         loop {
             let why = match file.read(shared, addresses) {
-                Ok(symbols) => return Ok(symbols),
+                Ok(mut symbols) => {
+                    for (address, symbols) in addresses.iter().zip(&mut symbols) {
+                        name_in_full(inlined, &file.found.path, *address, symbols);
+                    }
+                    return Ok(symbols);
+                }
                 Err(Failure::Refused(why)) => why,
                 Err(Failure::Panicked) => {
                     // The panic may have interrupted blazesym in the middle of a change.
@@ -162,6 +170,7 @@ impl Symbolizer {
     fn close_if_many(&mut self) {
         if self.open_bytes > MAX_OPEN_BYTES {
             self.reader = reader(&self.debug_dirs);
+            self.inlined.clear();
             self.open_bytes = 0;
             self.modules.values_mut().flatten().for_each(|file| file.open = false);
         }
@@ -201,7 +210,7 @@ enum Failure {
     Panicked,
 }
 
-/// All calls of blazesym go through here. blazesym is written for trusted files: contradictory DWARF, such as a line of
+/// All calls of blazesym and gimli go through here. blazesym is written for trusted files: contradictory DWARF, such as a line of
 /// a source file that is not in its table, makes it panic.
 fn guard<T>(call: impl FnOnce() -> blazesym::Result<T>) -> Result<T, Failure> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
@@ -246,6 +255,30 @@ fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
         called.function = format!("{lambda}::{}", called.function);
     }
     inner.into_iter().chain([outer]).filter(|symbol| !symbol.function.is_empty()).collect()
+}
+
+/// Gives functions that are inlined at an address their full names, if they have only plain ones.
+fn name_in_full(
+    known: &mut BTreeMap<PathBuf, Option<Inlined>>,
+    file: &Path,
+    address: u64,
+    symbols: &mut [Symbol],
+) {
+    for symbol in symbols.iter_mut().filter(|symbol| symbol.inlined && !symbol.function.contains("::")) {
+        // C has no namespaces.
+        if symbol.file.as_deref().is_some_and(|file| file.ends_with(".c")) {
+            continue;
+        }
+        let full = guard(|| {
+            let known = known.entry(file.to_owned()).or_insert_with(|| Inlined::read(file));
+            Ok(known.as_mut().and_then(|known| known.full_name(address, &symbol.function)).map(str::to_owned))
+        });
+        match full {
+            Ok(Some(full)) => symbol.function = full,
+            Ok(None) => {}
+            Err(_contradiction) => drop(known.insert(file.to_owned(), None)),
+        }
+    }
 }
 
 /// `Registry::collect()::{lambda()#1}` of `std::thread::_State_impl<std::tuple<Registry::collect()::{lambda()#1}> >`;

@@ -1,20 +1,18 @@
 //! Variables with static storage: their names from the symbol tables, their source locations from DWARF.
 //!
-//! Limited: the locations are not read in files with more debug information than [`MOST_DWARF`].
+//! Limited: the locations are not read in files with very much debug information (`dwarf`).
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use gimli::{AttributeValue, EndianSlice, LittleEndian, Operation};
+use gimli::{AttributeValue, Operation};
 use object::read::ReadCache;
-use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSymbol, SymbolKind};
 
 use crate::demangle::readable;
+use crate::dwarf::{self, Slice};
 
-/// Largest `.debug_info` that is read.
-const MOST_DWARF: u64 = 512 << 20;
 /// Maximum number of variables per file.
 const MOST_VARIABLES: usize = 4 << 20;
 
@@ -46,13 +44,11 @@ struct Named {
     name: String,
 }
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
-
 impl Variables {
     pub(crate) fn read(path: &Path) -> std::io::Result<Self> {
         let cache = ReadCache::new(File::open(path)?);
         let wrong = |why: object::read::Error| std::io::Error::other(why.to_string());
-        let file = object::read::elf::ElfFile64::<LittleEndianElf, _>::parse(&cache).map_err(wrong)?;
+        let file = object::read::elf::ElfFile64::<object::LittleEndian, _>::parse(&cache).map_err(wrong)?;
         let mut variables = Self::default();
         for symbol in file.symbols().chain(file.dynamic_symbols()).take(MOST_VARIABLES) {
             let list = match symbol.kind() {
@@ -68,11 +64,10 @@ impl Variables {
         for list in [&mut variables.statics, &mut variables.thread_locals] {
             list.sort_by_key(|named| named.start);
         }
-        let debug = file.section_by_name(".debug_info").map_or(0, |section| section.size());
-        if (1..=MOST_DWARF).contains(&debug) {
-            // A variable without readable debug information has no location, but it still has a name.
-            variables.places = places(&file).unwrap_or_default();
-        }
+        // A variable without readable debug information has no location, but it still has a name.
+        let sections = dwarf::sections(&file);
+        variables.places =
+            sections.and_then(|sections| places(&dwarf::borrowed(&sections)).ok()).unwrap_or_default();
         Ok(variables)
     }
 
@@ -97,24 +92,13 @@ fn plain(name: &str) -> String {
     name.replace("_GLOBAL__N_1", "(anonymous namespace)").replace("[abi:cxx11]", "")
 }
 
-type LittleEndianElf = object::LittleEndian;
-
 /// Source locations of variables, by kind of storage and address.
-fn places<'d, R: object::ReadRef<'d>>(
-    file: &object::read::elf::ElfFile64<'d, LittleEndianElf, R>,
-) -> gimli::Result<HashMap<(bool, u64), (String, u32)>> {
-    let load = |id: gimli::SectionId| -> gimli::Result<Cow<'d, [u8]>> {
-        let section = file.section_by_name(id.name());
-        // A section with an unknown compression is left out.
-        Ok(section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default())
-    };
-    let sections = gimli::DwarfSections::load(load)?;
-    let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
+fn places(dwarf: &gimli::Dwarf<Slice<'_>>) -> gimli::Result<HashMap<(bool, u64), (String, u32)>> {
     let mut places = HashMap::new();
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
         let unit = dwarf.unit(header)?;
-        let unit = unit.unit_ref(&dwarf);
+        let unit = unit.unit_ref(dwarf);
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
             if entry.tag() != gimli::DW_TAG_variable || places.len() >= MOST_VARIABLES {

@@ -259,3 +259,47 @@ fn damaged_files_give_an_answer_or_an_error_and_never_a_panic() {
         assert_eq!(try_with(&bytes), 2, "byte {at} inverted");
     }
 }
+
+/// Regression: an inlined function with internal linkage had no namespace, so the id of its leak changed when the
+/// compiler no longer inlined it.
+#[test]
+fn a_function_has_the_same_name_whether_it_is_inlined_or_not() {
+    const FUNCTIONS: &str = r#"
+namespace tiles {
+static HOW int scratch(int tile) { tell(tile); return tile; }
+namespace { HOW int hidden(int tile) { tell(tile); return tile; } }
+namespace other { static HOW int scratch(int tile) { tell(tile); return tile; } }
+__attribute__((noinline)) int each(int tile) {
+    auto visit = [](int tile) HOW { tell(tile); return tile; };
+    return scratch(tile) + hidden(tile) + other::scratch(tile) + visit(tile);
+}
+}
+int main() { return tiles::each(0); }
+"#;
+    let names = |how: &str| -> Option<Vec<String>> {
+        let program = Program::build(&["-g", ID_FLAG])?;
+        let source = SOURCE.split("namespace tiles").next().unwrap().to_owned() + FUNCTIONS;
+        fs::write(program.dir.path().join("tiles.cc"), source).unwrap();
+        let how = format!("-DHOW=__attribute__(({how}))");
+        run(
+            program.dir.path(),
+            &["c++", "-std=c++17", "-O1", "-g", &how, "tiles.cc", "-o", "program", ID_FLAG],
+        );
+        let printed = Command::new(&program.path).output().unwrap().stdout;
+        let addresses = String::from_utf8(printed).unwrap();
+        let addresses: Vec<u64> = addresses.lines().map(|line| line.parse().unwrap()).collect();
+        let resolved = Symbolizer::new(Options::default()).resolve(&program.module(), &addresses).unwrap();
+        assert!(
+            resolved.iter().all(|symbols| symbols[0].inlined == (how.contains("always"))),
+            "{resolved:?}"
+        );
+        let name = |symbols: &Vec<Symbol>| symbols[0].function.replace("(int)", "").replace(" const", "");
+        Some(resolved.iter().map(name).collect())
+    };
+    let Some((inlined, apart)) = names("always_inline").zip(names("noinline")) else { return };
+    let plain = ["tiles::scratch", "tiles::(anonymous namespace)::hidden", "tiles::other::scratch"];
+    assert_eq!((&inlined[..3], &apart[..3]), (&plain.map(str::to_owned)[..], &plain.map(str::to_owned)[..]));
+    for lambda in [&inlined[3], &apart[3]] {
+        assert!(lambda.starts_with("tiles::each::") && lambda.ends_with("::operator()"), "{lambda}");
+    }
+}

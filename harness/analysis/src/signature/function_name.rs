@@ -266,6 +266,7 @@ mod tests {
             "go()::'lambda0'(int)::operator()(int) const",
             "go()::$_0::operator()(int) const",
             "go()::<lambda(int)>::operator()(int) const",
+            "go::<lambda(int)>::operator()",
             "go() const::{lambda(int)#1}::operator()(int) const",
             "auto go()::{lambda(auto:1)#1}::operator()<int>(int) const",
         ];
