@@ -184,6 +184,7 @@ mod tests {
             is_whole: true,
             look: Look::Plain,
             duration_ms: 1500,
+            reasons: Vec::new(),
             tests: vec![test],
             leaks: [("n1".to_owned(), leak)].into(),
             sightings: vec![Sighting { leak: "n1".into(), test: 0, how, bytes: 61.0, count: 1.0 }],

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    HolderStep, Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict,
+    HolderStep, Leak, Level, Metric, MetricValue, Outcome, Per, Problem, RunReport, SuiteReport, TestReport,
+    Verdict,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,10 @@ pub const MOST_SIGHTINGS: usize = 500_000;
 pub const MOST_FRAMES: usize = 512;
 /// Maximum number of owners of a leak.
 pub const MOST_OWNERS: usize = 20;
+/// Maximum number of reasons of a run that are kept.
+const MOST_REASONS: usize = 20;
+/// Bytes of a name that is too long that are shown.
+const MOST_SHOWN: usize = 60;
 /// Maximum length of a text, in bytes. Longer ones are cut.
 pub const LONGEST_TEXT: usize = 4096;
 /// Maximum length of the name of a test or leak, in bytes. A longer name of a test is cut and ends with its hash, so
@@ -42,6 +47,8 @@ pub struct RunRecord {
     pub look: Look,
     /// How long it took, milliseconds.
     pub duration_ms: i64,
+    /// Its errors outside the tests, and the reasons of suites that did not simply pass.
+    pub reasons: Vec<String>,
     /// Its tests, ordered by name. A suite's own figures belong to a test without a name.
     pub tests: Vec<TestRecord>,
     /// Leaks by their id.
@@ -185,8 +192,15 @@ pub enum RecordError {
         most: usize,
     },
     /// A name is too long.
-    #[error("keep a test or leak whose name has {0} bytes: {LONGEST_NAME} are the most")]
-    LongName(usize),
+    #[error("keep the {what} `{start}…`: its name has {found} bytes, {LONGEST_NAME} are the most")]
+    LongName {
+        /// The kind of entry.
+        what: &'static str,
+        /// The start of the name.
+        start: String,
+        /// Its length.
+        found: usize,
+    },
     /// An entry without a name cannot be distinguished from others, and has no page address.
     #[error("keep a {0} without a name")]
     NoName(&'static str),
@@ -228,6 +242,7 @@ impl RunRecord {
             is_whole: is_whole(report),
             look: Look::of(report),
             duration_ms: milliseconds(report.duration_s),
+            reasons: reasons(report),
             tests: Vec::with_capacity(found.len()),
             leaks: BTreeMap::new(),
             sightings: Vec::new(),
@@ -235,8 +250,11 @@ impl RunRecord {
         for (test, leaks) in found.into_values().filter_map(|found| Some((found.told?, found.leaks))) {
             let ids = leaks.iter().map(|(leak, _)| &leak.id);
             ids.clone().try_for_each(|id| named("leak", id))?;
-            if let Some(name) = [&test.suite, &test.name].into_iter().chain(ids).find(|name| is_long(name)) {
-                return Err(RecordError::LongName(name.len()));
+            // The names of tests were shortened.
+            let mut names = std::iter::once(("suite", &test.suite)).chain(ids.map(|id| ("leak", id)));
+            if let Some((what, name)) = names.find(|(_, name)| is_long(name)) {
+                let start = name.get(..name.floor_char_boundary(MOST_SHOWN)).unwrap_or_default();
+                return Err(RecordError::LongName { what, start: start.to_owned(), found: name.len() });
             }
             record.saw(&leaks);
             record.tests.push(test);
@@ -345,6 +363,27 @@ fn name_of(test: &TestReport) -> Cow<'_, str> {
     let hash = sha256_hex(test.id.as_bytes());
     let kept = test.id.floor_char_boundary(LONGEST_NAME - hash.len() - '…'.len_utf8());
     Cow::Owned(format!("{}…{hash}", test.id.get(..kept).unwrap_or_default()))
+}
+
+/// Why a run is no plain pass, besides its tests.
+fn reasons(report: &RunReport) -> Vec<String> {
+    let errors = report.errors.iter().map(|Problem { r#where: place, what, hint }| match hint.as_str() {
+        "" => format!("{place}: {what}"),
+        hint => format!("{place}: {what}; {hint}"),
+    });
+    let told = |suite: &&SuiteReport| suite.verdict != Verdict::Pass && !suite.reason.is_empty();
+    let suites = report.suites.iter().filter(told);
+    let suites = suites.map(|suite| format!("{} (suite): {}", suite.name, suite.reason));
+    let mut reasons: Vec<String> = errors.chain(suites).collect();
+    let more = reasons.len().saturating_sub(MOST_REASONS);
+    reasons.truncate(MOST_REASONS);
+    // The database cannot store NUL, and a reason is one line there.
+    let mut reasons: Vec<String> =
+        reasons.iter().map(|reason| cut(&reason.replace(['\n', '\0'], " "))).collect();
+    if more > 0 {
+        reasons.push(format!("and {more} more"));
+    }
+    reasons
 }
 
 fn of_suite(suite: &SuiteReport) -> TestRecord {
@@ -540,7 +579,7 @@ mod tests {
             RunRecord::of(&report(&serde_json::json!([test("A", "fail", &[(&"x".repeat(2000), None)])])));
         assert_eq!(
             refused.unwrap_err().to_string(),
-            "keep a test or leak whose name has 2000 bytes: 1024 are the most"
+            format!("keep the leak `{}…`: its name has 2000 bytes, 1024 are the most", "x".repeat(60))
         );
     }
 
@@ -563,6 +602,26 @@ mod tests {
         let record = RunRecord::of(&report(&tests)).unwrap();
         assert_eq!((record.tests.len(), record.sightings.len()), (2, 1));
         assert_eq!((record.count(), record.failed()), (1, 0));
+    }
+
+    #[test]
+    fn why_a_run_is_no_pass_is_kept() {
+        let mut run = report(&serde_json::json!([]));
+        run.suites[0].reason = "not measured: it is linked statically".to_owned();
+        let problem = |number: usize| Problem {
+            r#where: format!("shard {number}"),
+            what: "it is\nmissing\0".to_owned(),
+            hint: if number == 0 { "run it".to_owned() } else { String::new() },
+        };
+        run.errors = (0..2).map(problem).collect();
+        let reasons = |run: &RunReport| RunRecord::of(run).unwrap().reasons;
+        let suite = "engine (suite): not measured: it is linked statically";
+        assert_eq!(reasons(&run), ["shard 0: it is missing ; run it", "shard 1: it is missing ", suite]);
+        run.errors = (0..30).map(problem).collect();
+        assert_eq!((reasons(&run).len(), reasons(&run)[20].as_str()), (21, "and 11 more"));
+        run.errors.clear();
+        run.suites[0].verdict = Verdict::Pass;
+        assert_eq!(reasons(&run), [""; 0], "a remark");
     }
 
     #[test]

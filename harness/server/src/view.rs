@@ -340,6 +340,8 @@ pub struct RunView {
     pub run: RunRow,
     /// Its CI job's page; empty: none.
     pub ci_url: String,
+    /// Why it is no plain pass, besides its tests.
+    pub reasons: Vec<String>,
     /// Leaks it saw, each in each test, the largest first; 200 at most.
     pub leaks: Vec<SightingOf>,
     /// It saw more than these.

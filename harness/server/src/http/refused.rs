@@ -117,10 +117,9 @@ impl Refused {
             StoreError::Record(RecordError::TooMany { what, found, most }) => {
                 Self::too_large(format!("the report has {found} {what}: {most} are the most of a run"))
             }
-            StoreError::Record(RecordError::LongName(_)) => {
-                Self::nonsense(format!("failed to {why}"), "shorten the name of the test")
+            StoreError::Record(RecordError::LongName { .. } | RecordError::NoName(_)) => {
+                Self::nonsense(format!("failed to {why}"), "")
             }
-            StoreError::Record(RecordError::NoName(_)) => Self::nonsense(format!("failed to {why}"), ""),
             _ => Self::database(chain(why)),
         }
     }

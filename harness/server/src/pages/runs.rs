@@ -106,6 +106,13 @@ pub fn run(view: &RunView) -> String {
         if view.expired {
             html.markup("<p>The figures of this run have ended: they are kept for a year, those of reviews for two months.</p>");
         }
+        if !view.reasons.is_empty() {
+            html.markup("<h2>Reasons</h2><ul>");
+            for reason in &view.reasons {
+                html.markup("<li>").text(reason);
+            }
+            html.markup("</ul>");
+        }
         html.markup("<h2>Leaks</h2>");
         leaks(html, view);
         html.markup("<h2>Tests</h2>");
@@ -239,6 +246,7 @@ mod tests {
         let view = RunView {
             selection,
             run,
+            reasons: Vec::new(),
             ci_url: String::new(),
             leaks: (0..200).map(named).collect(),
             more_leaks: true,

@@ -155,6 +155,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         selection: selection.clone(),
         run: run.clone(),
         ci_url: t(),
+        reasons: vec![t()],
         leaks: vec![sighted],
         more_leaks: false,
         tests: vec![tested],

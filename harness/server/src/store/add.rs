@@ -269,6 +269,14 @@ impl Adding<'_> {
             .bind(expires)
             .execute(&mut *self.transaction)
             .await?;
+        if !record.reasons.is_empty() {
+            sqlx::query(sql::ADD_REASONS)
+                .bind(self.project)
+                .bind(of_line.run)
+                .bind(record.reasons.join("\n"))
+                .execute(&mut *self.transaction)
+                .await?;
+        }
         Ok(())
     }
 

@@ -162,13 +162,17 @@ mod tests {
             for (name, older) in [("same.db", false), ("older.db", true)] {
                 if older {
                     let backup = open("backup.db").await;
-                    for text in ["DROP TABLE secret", "DELETE FROM memgate_schema WHERE version = 5"] {
+                    for text in [
+                        "DROP TABLE secret",
+                        "DROP TABLE run_reason",
+                        "DELETE FROM memgate_schema WHERE version > 4",
+                    ] {
                         backup.pool.execute(text).await.unwrap();
                     }
                     backup.close().await;
                     let read = Store::open_backup(&file).await.unwrap_err().to_string();
                     assert!(
-                        read.contains("an older memgate wrote it (version 4, this one needs 5)"),
+                        read.contains("an older memgate wrote it (version 4, this one needs 6)"),
                         "{read}"
                     );
                 }

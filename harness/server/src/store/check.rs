@@ -10,13 +10,14 @@ use super::read::members;
 use super::{Store, StoreError, read_runs, statements as sql};
 
 /// A table, its column that refers to another table, and that table.
-const REFERENCES: [(&str, &str, &str); 24] = [
+const REFERENCES: [(&str, &str, &str); 25] = [
     ("run", "branch_id", "branch"),
     ("run", "environment_id", "environment"),
     ("run", "roster_id", "roster"),
     ("line", "branch_id", "branch"),
     ("line", "environment_id", "environment"),
     ("run_column", "run_id", "run"),
+    ("run_reason", "run_id", "run"),
     ("exception", "run_id", "run"),
     ("exception", "test_id", "test"),
     ("sighting", "run_id", "run"),

@@ -71,11 +71,13 @@ impl Store {
         let more_leaks = leaks.len() > MOST_LEAKS;
         leaks.truncate(MOST_LEAKS);
         let artefacts = self.artefacts_of(id, run).await?;
+        let reasons: Option<String> = row.try_get(22)?;
         let ci_url = row.try_get(13)?;
         let expired = row.try_get::<i64, _>(18)? == 0;
         Ok(Some(RunView {
             selection: shown.selection,
             run: head,
+            reasons: reasons.iter().flat_map(|reasons| reasons.lines()).map(str::to_owned).collect(),
             ci_url,
             leaks,
             more_leaks,

@@ -64,6 +64,9 @@ pub(super) const ADD_RUN: &str = "INSERT INTO run (project_id, run_id, run_key, 
      sha, target, commit_key, pipeline, place, placed_by, on_line, is_partial, session, ci_url, started_us, received_us, duration_ms, \
      verdict, exit_code, tests, failed, leaks, new_leaks, expires) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, 0, $26)";
+/// The reasons of a run, a line each.
+pub(super) const ADD_REASONS: &str =
+    "INSERT INTO run_reason (project_id, run_id, reasons) VALUES ($1, $2, $3)";
 pub(super) const COUNT_NEW_LEAKS: &str = "UPDATE run SET new_leaks = (SELECT COUNT(*) FROM event v \
      WHERE v.project_id = run.project_id AND v.run_id = run.run_id AND v.state IN (1, 4)) \
      WHERE project_id = $1 AND run_id = $2";
@@ -134,12 +137,13 @@ macro_rules! runs {
         )
     };
 }
-/// A run with its roster, and the previous run on its line.
+/// A run with its roster, the previous run on its line, and its reasons.
 pub(super) const RUN: &str = runs!(
     ", o.tests, o.members, (SELECT q.run_id FROM run q WHERE q.project_id = r.project_id AND q.branch_id = r.branch_id \
      AND q.environment_id = r.environment_id AND (q.place < r.place OR (q.place = r.place AND q.run_id < r.run_id)) \
-     ORDER BY q.place DESC, q.run_id DESC LIMIT 1)",
-    " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
+     ORDER BY q.place DESC, q.run_id DESC LIMIT 1), w.reasons",
+    " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id \
+     LEFT JOIN run_reason w ON w.project_id = r.project_id AND w.run_id = r.run_id",
     " AND r.run_id = $2"
 );
 pub(super) const RUN_DIGEST: &str = "SELECT body_digest FROM run WHERE project_id = $1 AND run_id = $2";

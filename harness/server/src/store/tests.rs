@@ -4,8 +4,8 @@ use std::path::Path;
 
 use memgate_history::{Environment, Look, Manifest};
 use memgate_model::{
-    Ci, Commit, Frame, Leak, Level, Metric, MetricValue, Outcome, Per, RunReport, Runner, SuiteReport,
-    TestReport, Threshold, ThresholdSource, Unit, Verdict,
+    Ci, Commit, Frame, Leak, Level, Metric, MetricValue, Outcome, Per, Problem, RunReport, Runner,
+    SuiteReport, TestReport, Threshold, ThresholdSource, Unit, Verdict,
 };
 use sqlx::Connection as _;
 
@@ -972,6 +972,10 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
         add_step(&store, &steps, index).await;
     }
     assert!(!store.claim_notices("mail", jiff::Timestamp::now().as_microsecond()).await.unwrap().is_empty());
+    let broken = Problem { r#where: "shard 2".into(), what: "it is missing".into(), hint: String::new() };
+    let broken = RunReport { errors: vec![broken], ..report("broken", 0, &[]) };
+    let commit = Commit { sha: sha(50), branch: "main".into(), target: "main".into(), ..Commit::default() };
+    let broken = store.add(&manifest("broken", Some(commit), Vec::new()), &broken).await.unwrap().run;
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     let file = folder.join("backup.db");
     let rows = store.backup(&file).await.unwrap();
@@ -981,7 +985,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
         there += sqlx::Row::get::<i64, _>(&count.fetch_one(&store.pool).await.unwrap(), 0);
     }
     assert_eq!(u64::try_from(there).unwrap(), rows);
-    assert_eq!(schema::tables().len(), 23, "with their columns: {:?}", schema::tables());
+    assert_eq!(schema::tables().len(), 24, "with their columns: {:?}", schema::tables());
     let again = store.backup(&file).await.unwrap_err().to_string();
     assert!(again.contains("something is there already"), "{again}");
     let copy = open(1).await;
@@ -989,13 +993,15 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     assert!(matches!(copy.restore(&file).await, Err(StoreError::NotEmpty(_))));
     assert_eq!(everything(&copy).await, everything(&store).await);
     assert_eq!(copy.check().await.unwrap(), Vec::<String>::new());
+    let shown = copy.run("tiles", broken, Order::Worst, "").await.unwrap().unwrap();
+    assert_eq!(shown.reasons, ["shard 2: it is missing"]);
     shows_everything(&copy).await;
     // A restored database continues as before.
     assert!(add_step(&copy, &steps, 7).await.already);
 
     let (now, lives) = (retention::this_month(), everything(&store).await);
     assert_eq!(store.retain_from(now).await.unwrap(), 0);
-    assert_eq!(store.retain_from(now + 3).await.unwrap(), 1, "the review");
+    assert_eq!(store.retain_from(now + 3).await.unwrap(), 2, "the reviews");
     let main = Choice { branch: "main".into(), ..Choice::default() };
     let review = Choice { branch: "main → main".into(), ..Choice::default() };
     let run = async |choice: &Choice| {

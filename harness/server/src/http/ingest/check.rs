@@ -82,6 +82,10 @@ fn check_names(manifest: &Manifest) -> Result<(), Refused> {
 
 /// The record limits the lengths in test results: it cuts long reasons and test names, and refuses other long names.
 fn check_report(report: &RunReport) -> Result<(), Refused> {
+    if report.started.parse::<jiff::Timestamp>().is_err() {
+        let error = format!("`report.started` is no time: `{}`", cut(&report.started));
+        return Err(Refused::nonsense(error, "write it as RFC 3339: 2026-11-15T08:00:00+01:00"));
+    }
     for suite in &report.suites {
         nul("the name of a suite", &suite.name)?;
         for test in &suite.tests {

@@ -439,7 +439,7 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
             let test = body["report"]["suites"][0]["tests"][0].clone();
             body["report"]["suites"][0]["tests"] = vec![test; 3].into();
         };
-        let cases: [Case<'_>; 14] = [
+        let cases: [Case<'_>; 15] = [
             (&|body| body["manifest"]["project"] = "roads".into(), 422, "the run is of project `roads`"),
             (&|body| body["manifest"]["session"] = "".into(), 422, "`manifest.session` is empty"),
             (
@@ -466,7 +466,12 @@ fn every_limit_is_named_and_nothing_beyond_one_is_kept() {
             (
                 &|body| body["report"]["suites"][0]["name"] = "x".repeat(1025).into(),
                 422,
-                "whose name has 1025 bytes: 1024 are the most",
+                "failed to keep the suite `xxx",
+            ),
+            (
+                &|body| body["report"]["started"] = "yesterday".into(),
+                422,
+                "`report.started` is no time: `yesterday`",
             ),
             (
                 &|body| body["report"]["suites"][0]["tests"][0]["id"] = "a\0".into(),

@@ -171,6 +171,7 @@ fn a_clock_that_is_ahead_does_not_keep_its_run_the_newest() {
         for statement in [
             "UPDATE run SET started_us = 4000000000000000",
             "DROP TABLE secret",
+            "DROP TABLE run_reason",
             "DELETE FROM memgate_schema WHERE version >= 4",
         ] {
             sqlx::query(statement).execute(&story.store.pool).await.unwrap();
