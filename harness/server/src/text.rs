@@ -405,6 +405,7 @@ mod tests {
             rounded: false,
             points: vec![point(Some(48.0), Some(Verdict::Fail)), point(None, None)],
             leaks: Vec::new(),
+            more_leaks: false,
             events: Vec::new(),
         };
         insta::assert_snapshot!(test(&view));

@@ -306,8 +306,10 @@ pub struct TestView {
     pub rounded: bool,
     /// Values by place, oldest first, 1,000 at most.
     pub points: Vec<Point>,
-    /// Leaks of this test on this line.
+    /// Leaks of this test on this line, the worst first; 200 at most.
     pub leaks: Vec<LeakRow>,
+    /// It has more than these.
+    pub more_leaks: bool,
     /// Events of its figures and leaks, the newest first.
     pub events: Vec<EventRow>,
 }
@@ -338,10 +340,10 @@ pub struct RunView {
     pub selection: Selection,
     /// The run.
     pub run: RunRow,
-    /// Its CI job's page; empty: none.
-    pub ci_url: String,
     /// Why it is no plain pass, besides its tests.
     pub reasons: Vec<String>,
+    /// Its CI job's page; empty: none.
+    pub ci_url: String,
     /// Leaks it saw, each in each test, the largest first; 200 at most.
     pub leaks: Vec<SightingOf>,
     /// It saw more than these.

@@ -25,6 +25,13 @@ pub fn test(view: &TestView) -> String {
         if !view.leaks.is_empty() {
             html.markup("<h2>Leaks of this test</h2>");
             parts::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
+            if view.more_leaks {
+                html.markup("<p class=faint>").text(&format!("the {} worst · ", view.leaks.len()));
+                let mut list = link::to(selection, &["leaks"]);
+                list += &format!("&state=any&text={}", link::encoded(&format!("{suite}::{name}")));
+                parts::anchor(html, &list, "find the others in the list of leaks");
+                html.markup("</p>");
+            }
         }
         if !view.events.is_empty() {
             html.markup("<h2>What happened</h2>");

@@ -145,6 +145,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         rounded: true,
         points,
         leaks,
+        more_leaks: true,
         events,
     };
     let of_run = RunView {
@@ -154,8 +155,8 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         ],
         selection: selection.clone(),
         run: run.clone(),
-        ci_url: t(),
         reasons: vec![t()],
+        ci_url: t(),
         leaks: vec![sighted],
         more_leaks: false,
         tests: vec![tested],

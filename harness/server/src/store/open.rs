@@ -1,6 +1,7 @@
 //! Opens a store by its address.
 
 use std::fs::{DirBuilder, File};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use super::{Store, StoreError, schema};
 
 /// How long to wait for the write of another program.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the database may take to answer at all.
+const CONNECTING: Duration = Duration::from_secs(15);
 /// Finds a table in the database of another program: such a file is not changed.
 const FOREIGN: &str = "SELECT name FROM sqlite_master WHERE type = 'table' \
      AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'memgate_schema') LIMIT 1";
@@ -125,7 +128,9 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
         })
     });
     // A pool retries until its timeout, and then reports the timeout instead of the cause.
-    let mut first = AnyConnection::connect(&url).await.map_err(failed(address))?;
+    let first = tokio::time::timeout(CONNECTING, AnyConnection::connect(&url)).await;
+    let silent = |_| sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
+    let mut first = first.map_err(silent).flatten().map_err(failed(address))?;
     let secret = prepare(&mut first, address, access).await?;
     first.close().await.map_err(failed(address))?;
     let pool = options.connect(&url).await.map_err(failed(address))?;

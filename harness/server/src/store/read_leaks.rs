@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::TryStreamExt as _;
 use memgate_history::How;
-use memgate_model::LeakKind;
+use memgate_model::Leak;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -51,14 +51,8 @@ impl Store {
             heads.retain(|head| owned.get(&head.leak).is_some_and(|owners| owners.contains(&filter.owner)));
         }
         if !(filter.kind.is_empty() && filter.text.is_empty()) {
-            let mut fitting = BTreeSet::new();
-            for heads in heads.chunks(rows::NAMED) {
-                let leaks = heads.iter().map(|head| head.leak).collect();
-                let known = rows::leaks(&mut *self.pool.acquire().await?, shown.project, &leaks).await?;
-                let fits = known.into_iter().filter(|(leak, known)| fits(known, tests.get(leak), filter));
-                fitting.extend(fits.map(|(leak, _)| leak));
-            }
-            heads.retain(|head| fitting.contains(&head.leak));
+            let fits = self.fitting(line, filter, &heads, &tests).await?;
+            heads.retain(|head| fits.contains(&head.leak));
         }
         let of = heads.len() as u64;
         heads.sort_by(Head::worst_first);
@@ -69,6 +63,34 @@ impl Store {
         let owners: BTreeSet<String> = owned.into_values().flatten().collect();
         let (owners, suites) = (owners.into_iter().collect(), suites.into_iter().collect());
         Ok(Some(Leaks { selection: shown.selection, leaks, of, owners, suites }))
+    }
+
+    /// The leaks among `heads` that are of the filter's kind and have its text. A body is read as a whole only if
+    /// neither the id of the leak nor one of its tests has the text.
+    async fn fitting(
+        &self,
+        line: LineId,
+        filter: &LeakFilter,
+        heads: &[Head],
+        tests: &BTreeMap<i64, Vec<String>>,
+    ) -> Result<BTreeSet<i64>, StoreError> {
+        let wanted: BTreeMap<i64, &Head> = heads.iter().map(|head| (head.leak, head)).collect();
+        let text = filter.text.to_lowercase();
+        let has = |have: &str| have.to_lowercase().contains(&text);
+        let mut fitting = BTreeSet::new();
+        let mut rows = line.query(sql::BODIES_OF_LINE).fetch(&self.pool);
+        while let Some(row) = rows.try_next().await? {
+            let leak = row.try_get(0)?;
+            let Some(head) = wanted.get(&leak) else { continue };
+            if !filter.kind.is_empty() && kind_in(row.try_get(2)?) != Some(filter.kind.as_str()) {
+                continue;
+            }
+            let of_leak = || std::iter::once(&head.id).chain(tests.get(&leak).into_iter().flatten());
+            if of_leak().any(|name| has(name)) || text_of(&leak_of(&row, 1)?.leak).iter().any(|of| has(of)) {
+                fitting.insert(leak);
+            }
+        }
+        Ok(fitting)
     }
 
     /// Owners of the leaks of a line that have any, by leak.
@@ -185,20 +207,15 @@ impl Store {
         worst_first(&rows, |leak| tests.remove(&leak).unwrap_or_default())
     }
 
-    /// The leaks that a test had in the last run that saw them.
+    /// The worst leaks that a test had in the last run that saw them: one more than are shown, if there are more.
     pub(super) async fn leaks_of_test(
         &self,
         shown: &Shown,
         (test, name): (i64, &str),
     ) -> Result<Vec<LeakRow>, StoreError> {
-        let rows = sqlx::query(sql::LEAKS_OF_TEST)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .bind(test)
-            .fetch_all(&self.pool)
-            .await?;
-        worst_first(&rows, |_| vec![name.to_owned()])
+        let most = i64::try_from(MOST_LEAKS + 1).unwrap_or(i64::MAX);
+        let query = shown.line().query(sql::LEAKS_OF_TEST).bind(test).bind(most);
+        worst_first(&query.fetch_all(&self.pool).await?, |_| vec![name.to_owned()])
     }
 
     /// Tests that had a leak in the last run that saw it, by leak.
@@ -325,24 +342,15 @@ fn owners_in(body: &str) -> Vec<String> {
     lists.next().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Does the kind fit, and does the leak or one of its tests have the text?
-fn fits(KnownLeak { id, leak }: &KnownLeak, tests: Option<&Vec<String>>, filter: &LeakFilter) -> bool {
-    let text = filter.text.to_lowercase();
-    let has = |have: &String| have.to_lowercase().contains(&text);
-    let texts =
-        || [id.clone(), leak.title.clone(), memgate_reports::who(leak), memgate_reports::source_line(leak)];
-    (filter.kind.is_empty() || filter.kind == kind(leak.kind))
-        && (text.is_empty() || texts().iter().chain(tests.into_iter().flatten()).any(has))
+/// The kind in a body, as it is written there: `native`. The kind of a holder comes later.
+fn kind_in(body: &str) -> Option<&str> {
+    let (_, kind) = body.split_once("\"kind\":\"")?;
+    kind.split('"').next()
 }
 
-const fn kind(kind: LeakKind) -> &'static str {
-    match kind {
-        LeakKind::Native => "native",
-        LeakKind::Java => "java",
-        LeakKind::Os => "os",
-        LeakKind::Mapped => "mapped",
-        LeakKind::Heap => "heap",
-    }
+/// The texts of a leak that lists show.
+fn text_of(leak: &Leak) -> [String; 3] {
+    [leak.title.clone(), memgate_reports::who(leak), memgate_reports::source_line(leak)]
 }
 
 /// What lists of leaks are ordered and filtered by, without the body.
@@ -375,7 +383,7 @@ impl Head {
 mod tests {
     use memgate_history::Manifest;
     use memgate_history::life::StateFilter;
-    use memgate_model::{Commit, Frame, Leak, RunReport, Runner, SuiteReport, TestReport, Verdict};
+    use memgate_model::{Commit, Frame, LeakKind, RunReport, Runner, SuiteReport, TestReport, Verdict};
 
     use super::super::tests::block_on;
     use super::*;
@@ -451,7 +459,7 @@ mod tests {
         let text = filter.text.to_lowercase();
         let mut texts = [&leak.id, &leak.title, &leak.culprit, &leak.place].into_iter().chain(&leak.tests);
         filter.state.shows(leak.state)
-            && (filter.kind.is_empty() || filter.kind == kind(leak.kind))
+            && (filter.kind.is_empty() || serde_json::to_value(leak.kind).unwrap() == filter.kind)
             && (filter.owner.is_empty() || leak.owners.contains(&filter.owner))
             && (filter.suite.is_empty() || leak.tests.iter().any(|test| suite(test) == filter.suite))
             && texts.any(|have| have.to_lowercase().contains(&text))
@@ -493,6 +501,59 @@ mod tests {
                 assert!(run.leaks.is_sorted_by(|a, b| a.bytes >= b.bytes));
                 store.close().await;
             }
+        });
+    }
+
+    /// Regression: the page of a test with 20,000 leaks had 8.9 MB, and the newest 20 events of the whole line hid others.
+    #[test]
+    fn a_test_shows_its_worst_leaks_and_all_their_events() {
+        let folder = tempfile::tempdir().unwrap();
+        block_on(async {
+            let store =
+                Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+            let leak = |number: usize| Leak {
+                id: format!("x1-{number}"),
+                title: format!("1 × {number} B"),
+                bytes_per_iteration: number as f64,
+                count_per_iteration: 1.0,
+                ..Leak::default()
+            };
+            let test = |name: &str, leaks: std::ops::Range<usize>| TestReport {
+                confirmed: true,
+                leaks: leaks.map(leak).collect(),
+                ..TestReport::new(name, Verdict::Fail)
+            };
+            let tests = [vec![test("A", 0..1)], vec![test("A", 0..1), test("B", 1..202)]];
+            for (run, tests) in tests.into_iter().enumerate() {
+                let session = format!("s{run}");
+                let commit = Commit { sha: session.clone(), branch: "main".to_owned(), ..Commit::default() };
+                let manifest = Manifest {
+                    project: "tiles".to_owned(),
+                    session: session.clone(),
+                    commit: Some(commit),
+                    lines: vec!["main".to_owned()],
+                    ..Manifest::default()
+                };
+                let report = RunReport {
+                    started: format!("2026-11-21T10:{run:02}:00Z"),
+                    ..RunReport::new(
+                        "tiles",
+                        &session,
+                        Verdict::Fail,
+                        vec![SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests)],
+                    )
+                };
+                store.add(&manifest, &report).await.unwrap();
+            }
+            let choice = Choice { branch: "main".into(), ..Choice::default() };
+            let shown =
+                async |name| store.test("tiles", &choice, "engine", name, None).await.unwrap().unwrap();
+            let (few, many) = (shown("A").await, shown("B").await);
+            assert_eq!((few.leaks.len(), few.more_leaks), (1, false));
+            assert!(few.events.iter().any(|event| event.leak == "x1-0"), "{:?}", few.events);
+            assert_eq!((many.leaks.len(), many.more_leaks), (200, true));
+            assert_eq!((many.leaks[0].bytes, many.leaks[199].bytes), (201.0, 2.0), "the worst");
+            store.close().await;
         });
     }
 

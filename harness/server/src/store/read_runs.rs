@@ -1,7 +1,7 @@
 //! Runs of a line, one run, the curve of a test, and all values of a line.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_history::{Figure, How, column, level, noise};
 use memgate_model::{Metric, Outcome, Verdict, format_value};
@@ -15,7 +15,7 @@ use crate::view::{EventRow, Order, Point, RunRow, RunView, Runs, SightingOf, Tes
 
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
-/// Most leaks of one run. The list of the line's leaks has a filter.
+/// Most leaks of one run or test. The list of the line's leaks has a filter.
 const MOST_LEAKS: usize = 200;
 
 /// The tests of a roster, with the slot of each in columns.
@@ -122,11 +122,11 @@ impl Store {
         let metric = metric.or(leading).unwrap_or(Metric::NativeLiveBytes);
         let points = self.points(&shown, test, metric, &runs, &mut rosters).await?;
         let full = format!("{suite}::{name}");
-        let leaks = self.leaks_of_test(&shown, (test, &full)).await?;
-        let ids: BTreeSet<&String> = leaks.iter().map(|leak| &leak.id).collect();
-        let rows = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
+        let mut leaks = self.leaks_of_test(&shown, (test, &full)).await?;
+        let more_leaks = leaks.len() > MOST_LEAKS;
+        leaks.truncate(MOST_LEAKS);
+        let rows = shown.line().query(sql::EVENTS_OF_TEST).bind(test).fetch_all(&self.pool).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
-        events.retain(|event| ids.contains(&event.leak));
         events.extend(shifts(&full, metric, &points));
         events.sort_by_key(|event| std::cmp::Reverse(event.at_us));
         Ok(Some(TestView {
@@ -138,6 +138,7 @@ impl Store {
             rounded: column::is_rounded(metric),
             points,
             leaks,
+            more_leaks,
             events,
         }))
     }
@@ -286,6 +287,17 @@ impl Store {
     }
 
     /// Suite and name of all tests that the project ever had.
+    /// All tests of a project, as `suite::name`.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn tests(&self, project: &str) -> Result<Vec<String>, StoreError> {
+        let Some(project) = self.project(project).await? else { return Ok(Vec::new()) };
+        let names = self.all_test_names(project).await?.into_values();
+        let of_tests = names.filter(|(_, name)| !name.is_empty());
+        Ok(of_tests.map(|(suite, name)| format!("{suite}::{name}")).collect())
+    }
+
     async fn all_test_names(&self, project: i64) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
         let mut names = BTreeMap::new();
         for row in sqlx::query(sql::TESTS).bind(project).fetch_all(&self.pool).await? {

@@ -288,6 +288,7 @@ macro_rules! of_line {
     };
 }
 pub(super) const LEAK_HEADS_OF_LINE: &str = of_line!("l.state, l.waived, l.bytes", "");
+pub(super) const BODIES_OF_LINE: &str = of_line!("k.body", "");
 /// Bodies with owners.
 pub(super) const OWNED_OF_LINE: &str = of_line!("k.body", " AND k.body LIKE '%\"owners\":[%'");
 /// The worst leaks of a line that are alive: as [`State`](memgate_history::life::State) orders them.
@@ -301,12 +302,14 @@ pub(super) const WORST_OF_LINE: &str = leak_lines!(
 /// How many leaks a line has, by state, and whether they come and go.
 pub(super) const COUNTS_OF_LINE: &str = "SELECT state, flaky, COUNT(*) FROM leak_line WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 GROUP BY state, flaky";
-/// Leaks that a test had in the last run that saw them.
+/// The worst leaks that a test had in the last run that saw them: as [`State`](memgate_history::life::State) orders them.
 pub(super) const LEAKS_OF_TEST: &str = leak_lines!(
     "",
     "",
-    " AND l.branch_id = $2 AND l.environment_id = $3 AND EXISTS (SELECT 1 FROM sighting s WHERE s.project_id = $1 \
-     AND s.leak_id = l.leak_id AND s.run_id = l.last_run AND s.test_id = $4 AND s.how <> 3)"
+    " AND l.branch_id = $2 AND l.environment_id = $3 AND l.leak_id IN (SELECT w.leak_id FROM leak_line w WHERE w.project_id = $1 \
+     AND w.branch_id = $2 AND w.environment_id = $3 AND EXISTS (SELECT 1 FROM sighting s WHERE s.project_id = $1 \
+     AND s.leak_id = w.leak_id AND s.run_id = w.last_run AND s.test_id = $4 AND s.how <> 3) \
+     ORDER BY w.waived, CASE w.state WHEN 1 THEN 0 WHEN 4 THEN 1 WHEN 2 THEN 2 ELSE w.state + 3 END, w.bytes DESC, w.leak_id LIMIT $5)"
 );
 /// A leak with the names of its lines.
 pub(super) const LINES_OF_LEAK: &str = leak_lines!(
@@ -336,6 +339,13 @@ macro_rules! events {
 }
 pub(super) const EVENTS_OF_LINE: &str = events!(
     " AND v.branch_id = $2 AND v.environment_id = $3 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 20"
+);
+/// Events of the leaks that a test had in the last run that saw them.
+pub(super) const EVENTS_OF_TEST: &str = events!(
+    " AND v.branch_id = $2 AND v.environment_id = $3 AND v.leak_id IN (SELECT w.leak_id FROM leak_line w WHERE w.project_id = $1 \
+     AND w.branch_id = $2 AND w.environment_id = $3 AND EXISTS (SELECT 1 FROM sighting s WHERE s.project_id = $1 \
+     AND s.leak_id = w.leak_id AND s.run_id = w.last_run AND s.test_id = $4 AND s.how <> 3)) \
+     ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200"
 );
 pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
