@@ -37,7 +37,7 @@ table! {
         #[schemars(extend("default" = "best_effort"))]
         upload: At<UploadMode>,
         /// Longest time for which a run tries to upload, `15m` at most.
-        #[schemars(extend("default" = "60s"))]
+        #[schemars(extend("default" = "30s"))]
         wait: At<Time>,
         /// Files to upload in addition to the figures, if the server keeps artefacts. Heap dumps contain all texts of
         /// the tested program.

@@ -8,7 +8,7 @@ use crate::value::duration::Time;
 use crate::value::text::Words;
 use crate::value::variable::Variable;
 
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(30);
 /// Upper limit of `wait`: nobody waits longer for the upload at the end of a run.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 

@@ -150,7 +150,8 @@ pub(super) fn fetch(request: &FetchArgs, console: &Console) -> Result<u8, Expect
     let world = settings::world()?;
     let project = settings.project(&world.directory);
     let manifest = manifest(&project, "", (&origin, repository), false, history);
-    let found = base::find(history, &project, &base::wanted(&manifest, &merged), &request.data);
+    let wanted = base::wanted(&manifest, &merged);
+    let found = console.tell_if_slow(base::SLOW, || base::find(history, &project, &wanted, &request.data));
     let said = memgate_reports::base(&found.base);
     if found.base.is_none() || found.base.age_s.is_some() {
         return Err(ExpectedError::Machinery { what: said, hint: String::new() });

@@ -130,7 +130,10 @@ pub(super) fn deliver_to(
         let delivered = report(destination, judged, console);
         match adding {
             Some((_, Ok(adding))) => {
-                let added = adding.join().unwrap_or_else(|defect| std::panic::resume_unwind(defect));
+                let slow =
+                    "waiting until the run is in the history: another process may hold it, 10 s at most";
+                let added = console.tell_if_slow(slow, || adding.join());
+                let added = added.unwrap_or_else(|defect| std::panic::resume_unwind(defect));
                 tell_added(added, console);
             }
             // No thread could be started.

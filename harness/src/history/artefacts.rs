@@ -105,8 +105,10 @@ fn page(
 ) -> Result<(), String> {
     let mut patience = Patience::new(wait);
     loop {
-        let sent = whole(tokens, (address, PAGE_LIMIT), |request| {
-            request.content_type("text/html").header("Content-Encoding", "gzip").send(packed)
+        let sent = console.tell_if_slow("waiting for the server to take the report page", || {
+            whole(tokens, (address, PAGE_LIMIT), |request| {
+                request.content_type("text/html").header("Content-Encoding", "gzip").send(packed)
+            })
         });
         let Err(why) = sent else { return Ok(()) };
         let yet = format!("the report page was not added to the run yet: {}", why.what);

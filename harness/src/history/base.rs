@@ -23,6 +23,8 @@ use crate::session::write_atomically;
 pub(crate) const FILE: &str = "base.json";
 /// Time limit for a server's reply.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+/// What a run waits for meanwhile.
+pub(crate) const SLOW: &str = "waiting for the history: which leaks does the base have? 10 s at most";
 
 /// Whether a base could matter for this run.
 #[must_use]

@@ -26,7 +26,7 @@ use ureq::{Body, RequestBuilder};
 use crate::deliver::secret::{secret, without};
 use crate::exit::ExpectedError;
 use crate::https;
-use crate::output::Console;
+use crate::output::{Console, QUIET};
 
 /// The variable with a token that the CI system has signed.
 pub(crate) const ID_TOKEN: &str = "MEMGATE_ID_TOKEN";
@@ -107,12 +107,12 @@ impl Patience {
 
     /// Waits, as long as the server asks for; false: the time is over.
     pub(super) fn pauses(&mut self, after: Option<Duration>, console: &Console, why: &str) -> bool {
-        let next = after.unwrap_or(self.pause) + jitter(self.pause);
-        if next >= self.left() {
-            return false;
-        }
+        let left = self.left();
+        let Some(next) = next_pause(after, self.pause, left) else { return false };
         if self.pause == FIRST_PAUSE {
-            console.line(&format!("{why}; trying for {} s more", self.left().as_secs()));
+            console.line(&format!("{why}; trying for {} s more", left.as_secs()));
+        } else if next > QUIET {
+            console.line(&format!("{why}; the next attempt is in {} s", next.as_secs()));
         }
         std::thread::sleep(next);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -143,7 +143,10 @@ pub(crate) fn upload(
         // A signed token is valid for one run and a few minutes.
         let token = access.token(&to.server, left);
         let shown = token.as_ref().ok().and_then(Option::as_deref).unwrap_or_default().to_owned();
-        let why = match token.and_then(|token| attempt(&url, token.as_deref(), &body, left)) {
+        let slow = format!("waiting for {}, {} s at most", to.server, left.as_secs());
+        let sent = token
+            .and_then(|token| console.tell_if_slow(&slow, || attempt(&url, token.as_deref(), &body, left)));
+        let why = match sent {
             Ok((already, Taken { page, on_line, artefacts, ticket })) => {
                 let (page, artefacts) = (format!("{}{page}", to.server), artefacts.zip(ticket));
                 return Ok(Uploaded { page, already, on_line, artefacts });
@@ -446,6 +449,13 @@ pub(super) fn transport(url: &str, why: &ureq::Error) -> Failed {
     Failed { what, hint: hint.to_owned(), passes: !is_tls, after: None }
 }
 
+/// The pause before the next attempt; `None`: the time is over. The last attempt is made when the time ends, unless the
+/// server wants it later.
+fn next_pause(after: Option<Duration>, pause: Duration, left: Duration) -> Option<Duration> {
+    let next = after.map_or_else(|| (pause + jitter(pause)).min(left), |after| after + jitter(pause));
+    (!left.is_zero() && next <= left).then_some(next)
+}
+
 /// Up to a quarter of a pause: jobs that were refused together do not retry together.
 fn jitter(pause: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
@@ -497,6 +507,16 @@ mod tests {
             transport("http://127.0.0.1", &ureq::Error::Io(io::ErrorKind::ConnectionRefused.into())).passes
         );
         assert!(transport("http://127.0.0.1", &ureq::Error::HostNotFound).passes);
+    }
+
+    #[test]
+    fn an_upload_is_tried_until_its_time_ends_and_not_before_the_server_wants_it() {
+        let seconds = Duration::from_secs;
+        assert_eq!(next_pause(None, seconds(16), seconds(9)), Some(seconds(9)), "one last attempt");
+        assert_eq!(next_pause(None, seconds(16), Duration::ZERO), None);
+        assert_eq!(next_pause(Some(seconds(20)), seconds(1), seconds(9)), None, "the server wants it later");
+        let pause = next_pause(Some(seconds(2)), seconds(1), seconds(9)).unwrap();
+        assert!((2.0..=2.25).contains(&pause.as_secs_f64()), "{pause:?}");
     }
 
     #[test]

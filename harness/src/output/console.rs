@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anstream::stream::RawStream;
@@ -12,6 +13,7 @@ use memgate_reports::{harmless, harmless_in_colours};
 
 use crate::cli::ColorChoice;
 use crate::exit::ExpectedError;
+use crate::output::QUIET;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -127,6 +129,23 @@ impl Console {
             // If stderr is closed, the error cannot be reported anywhere.
             drop(writeln!(anstream::stderr().lock(), "{text}"));
         });
+    }
+
+    /// Does some work; if it takes longer, prints `what` is waited for.
+    pub fn tell_if_slow<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
+        let (working, is_over) = channel::<()>();
+        std::thread::scope(|scope| {
+            let tell = move || {
+                if is_over.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
+                    self.line(what);
+                }
+            };
+            // If no thread can be started, the work is silent.
+            drop(std::thread::Builder::new().spawn_scoped(scope, tell));
+            let done = work();
+            drop(working);
+            done
+        })
     }
 
     /// Prints a warning to stderr.

@@ -5,4 +5,4 @@ mod console;
 mod progress;
 
 pub use console::{Console, Screen, Step};
-pub use progress::Progress;
+pub use progress::{Progress, QUIET};

@@ -10,8 +10,8 @@ use memgate_reports::harmless;
 
 use super::{Console, Step};
 
-/// Passes that end sooner print nothing.
-const QUIET: Duration = Duration::from_secs(2);
+/// Work that ends sooner prints nothing.
+pub const QUIET: Duration = Duration::from_secs(2);
 /// Time between two plain lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 

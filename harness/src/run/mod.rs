@@ -134,7 +134,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         let merged = repository.merged.clone();
         let found = (&origin, repository);
         let manifest = history::manifest(&plan.project, &session.name(), found, facts.partial, &plan.history);
-        hold_against(&mut policy, plan, &manifest, &merged, &session)?;
+        hold_against(&mut policy, plan, &manifest, (&merged, console), &session)?;
         info.history = Some(manifest);
     }
     session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
@@ -163,14 +163,15 @@ fn hold_against(
     policy: &mut GatePolicy,
     plan: &Plan,
     manifest: &Manifest,
-    merged: &[String],
+    (merged, console): (&[String], &Console),
     session: &Session,
 ) -> Result<(), ExpectedError> {
     if !base::is_wanted(&plan.history, manifest, &policy.waivers) {
         return Ok(());
     }
     let wanted = base::wanted(manifest, merged);
-    let found = base::find(&plan.history, &plan.project, &wanted, &plan.output_dir);
+    let found = console
+        .tell_if_slow(base::SLOW, || base::find(&plan.history, &plan.project, &wanted, &plan.output_dir));
     base::keep(&session.folder().join(base::FILE), &found)?;
     base::hold_against(policy, found, &plan.history, manifest.is_review());
     Ok(())
