@@ -15,6 +15,9 @@ pub const QUIET: Duration = Duration::from_secs(2);
 /// Time between two plain lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
+/// What a pass of an unknown number of tests shows at first.
+const NO_TEST: &str = "no test has begun";
+
 /// One pass.
 #[derive(Debug)]
 pub struct Progress<'a> {
@@ -78,6 +81,8 @@ impl<'a> Progress<'a> {
     /// `done` tests have ended; `status` says what runs now and the verdict so far.
     pub fn update(&mut self, done: u64, status: &str) {
         self.done = done;
+        // A build may compile for minutes before it runs a test.
+        let status = if done == 0 && self.total.is_none() && status.is_empty() { NO_TEST } else { status };
         let of = self.total;
         self.console.step(Step { phase: &self.title, done, of, now: status });
         match &mut self.shown {
@@ -134,6 +139,9 @@ fn plain_line(
     let of = total.map_or_else(String::new, |total| format!(" of {most}{total}"));
     let left = time_left(done, total.filter(|_| estimates), elapsed)
         .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
+    if status == NO_TEST {
+        return format!("{title}: {status}, {} s", elapsed.as_secs());
+    }
     // Before the first test there is no name.
     let status = if status.is_empty() { String::new() } else { format!(", {status}") };
     format!("{title}: {done}{of}{status}, {} s{left}", elapsed.as_secs())
@@ -163,16 +171,21 @@ mod tests {
         assert_eq!(line, "rounds: 3 of at most 9, MapTest, 6 s", "later rounds are of fewer tests");
         let line = plain_line("screening", 0, (None, true), "A.b", Duration::from_secs(2));
         assert_eq!(line, "screening: 0, A.b, 2 s");
-        assert_eq!(plain_line("screening", 0, (None, true), "", Duration::from_secs(2)), "screening: 0, 2 s");
+        let line = plain_line("screening", 0, (None, true), NO_TEST, Duration::from_secs(2));
+        assert_eq!(line, "screening: no test has begun, 2 s");
     }
 
     #[test]
-    fn a_test_that_is_confirmed_besides_counts() {
+    fn a_bar_counts_a_test_that_is_confirmed_besides_and_tells_that_none_has_begun() {
         let console = Console::new(ColorChoice::Never);
         let mut progress = Progress::new(&console, "confirming", (Some(1), true), true);
         progress.expect(2);
         let Shown::Bar(bar) = &progress.shown else { panic!("{progress:?}") };
         assert_eq!((bar.length(), progress.total), (Some(2), Some(2)));
+        let mut compiling = Progress::new(&console, "screening", (None, true), true);
+        compiling.update(0, "");
+        let Shown::Bar(bar) = &compiling.shown else { panic!("{compiling:?}") };
+        assert_eq!(bar.message(), NO_TEST);
     }
 
     #[test]
