@@ -47,6 +47,9 @@ pub(super) fn measured<'a>(
     for warning in plan.warnings.iter().chain(&settings::missing_secrets(&settings.config)) {
         console.warning(warning);
     }
+    if plan.shard.is_none() && request.bisect.is_none() {
+        deliver::files::check(&plan.reports)?;
+    }
     let live = if request.live { Some(live(&plan, console)?) } else { None };
     hide_environment(&settings.config)?;
     let command_line = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();

@@ -1,5 +1,6 @@
 //! Files and the terminal.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use memgate_config::{JunitFlavour, MarkdownFor, Reports};
@@ -10,6 +11,7 @@ use memgate_reports::{
     COMMENT_BYTES, Changes, ChartFile, Checkout, Flavour, HumanOptions, JunitOptions, ReportKind,
     STEP_SUMMARY_BYTES, charts, render,
 };
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::context::{checkout, from_the_job};
 use crate::cli::Format;
@@ -84,6 +86,59 @@ pub(crate) fn write_all(
     let Some(first) = failed.next() else { return Ok(()) };
     failed.for_each(|why| console.warning(&exit::chain(&why)));
     Err(first)
+}
+
+/// Checks the configured paths: a mistake is reported before the tests run, not after them.
+///
+/// # Errors
+/// The first path at which nothing can be written.
+pub(crate) fn check(wanted: &Reports) -> Result<(), ExpectedError> {
+    let files = [
+        ("json", &wanted.json),
+        ("html", &wanted.html),
+        ("sarif", &wanted.sarif),
+        ("codequality", &wanted.codequality),
+        ("metrics", &wanted.metrics),
+        ("folded", &wanted.folded),
+        ("speedscope", &wanted.speedscope),
+    ];
+    let files = files.into_iter().filter_map(|(key, path)| Some((key, path.as_deref()?)));
+    let junit = wanted.junit.iter().map(|junit| ("junit", junit.path.as_path()));
+    let markdown = wanted.markdown.iter().map(|markdown| ("markdown", markdown.path.as_path()));
+    for (key, path) in files.chain(junit).chain(markdown) {
+        let is_free = if path.is_dir() { Err("it is a folder".to_owned()) } else { Ok(()) };
+        let folder = path.parent().unwrap_or(path);
+        is_free.and_then(|()| takes_files(folder)).map_err(|why| unwritable(key, path, &why))?;
+    }
+    match &wanted.charts {
+        Some(folder) => takes_files(folder).map_err(|why| unwritable("charts", folder, &why)),
+        None => Ok(()),
+    }
+}
+
+fn unwritable(key: &str, path: &Path, why: &str) -> ExpectedError {
+    ExpectedError::usage(
+        format!("`reports.{key}` cannot be written to {}: {why}", path.display()),
+        "name another path in memgate.yaml, or make room there",
+    )
+}
+
+/// Whether files can be created in this folder, which may not exist yet.
+fn takes_files(folder: &Path) -> Result<(), String> {
+    for folder in folder.ancestors() {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let told = |why: std::io::Error| format!("{}: {why}", folder.display());
+        match std::fs::metadata(folder) {
+            Ok(found) if !found.is_dir() => return Err(format!("{} is no folder", folder.display())),
+            Ok(_) => {
+                let wanted = Access::WRITE_OK | Access::EXEC_OK;
+                return accessat(CWD, folder, wanted, AtFlags::EACCESS).map_err(|why| told(why.into()));
+            }
+            Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(why) => return Err(told(why)),
+        }
+    }
+    Ok(())
 }
 
 /// Writes all files. Returns what could not be written.
@@ -210,6 +265,27 @@ mod tests {
             started: "2026-11-21T10:00:00Z".into(),
             duration_s: 1.0,
             ..RunReport::new("tiles", "s", Verdict::Pass, Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_path_at_which_no_report_can_be_written_is_told_before_the_tests_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| Some(folder.path().join(name));
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        std::fs::create_dir_all(folder.path().join("folder/inside")).unwrap();
+        let check = |wanted: Reports| check(&wanted).map_err(|why| why.to_string());
+        assert_eq!(check(Reports { html: at("new/folders/x.html"), ..Reports::default() }), Ok(()));
+        assert_eq!(check(Reports { html: at("file"), ..Reports::default() }), Ok(()), "it is replaced");
+        assert_eq!(check(Reports { charts: at("folder/inside"), ..Reports::default() }), Ok(()));
+        for (wanted, key, why) in [
+            (Reports { html: at("file/x.html"), ..Reports::default() }, "html", "file is no folder"),
+            (Reports { sarif: at("file/a/b/x.sarif"), ..Reports::default() }, "sarif", "file is no folder"),
+            (Reports { json: at("folder/inside"), ..Reports::default() }, "json", "it is a folder"),
+            (Reports { charts: at("file"), ..Reports::default() }, "charts", "file is no folder"),
+        ] {
+            let told = check(wanted).unwrap_err();
+            assert!(told.contains(&format!("`reports.{key}`")) && told.contains(why), "{told}");
         }
     }
 

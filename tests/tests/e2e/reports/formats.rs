@@ -197,15 +197,24 @@ fn annotations_are_commands_on_stdout_and_nothing_else() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_stops_no_other_and_is_told_behind_the_verdict() {
+fn a_report_that_cannot_be_written_is_told_before_the_tests_or_behind_the_verdict() {
     let project = Project::new("report-unwritable");
-    let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
-    project.write("taken", "a file where a folder should be");
-    project.write("memgate.yaml", "version: 1\nreports:\n  sarif: { path: taken/x.sarif }\n  markdown: { path: out/summary.md, for: comment }\n");
-    let run = project.run(&suite);
+    let yaml = "version: 1\nreports:\n  sarif: { path: taken/x.sarif }\n  markdown: { path: out/summary.md, for: comment }\n";
+    project.write("memgate.yaml", yaml);
+    let includes = "#include <gtest/gtest.h>\n#include <cstdio>\nstatic void take() { fclose(fopen(\"taken\", \"w\")); }\n";
+    let pass = samples::own_suite("one_pass", &format!("{includes}TEST(One, Passes) {{ take(); }}\n"));
+    let run = project.run(&pass);
     run.ends_with(2).says("taken");
     assert!(project.read("out/summary.md").starts_with("## ✅ memgate: no leak in 1 test"));
     assert!(Path::exists(&project.session().join("report.html")));
-    let leaks = "#include <gtest/gtest.h>\nchar* volatile kept;\nTEST(One, Leaks) { kept = new char[61]; }\n";
-    project.run(&samples::own_suite("one_leaks", leaks)).ends_with(1).says("taken");
+
+    // Now the mistake can be seen before the tests run.
+    let run = project.run(&pass);
+    run.ends_with(2).says("`reports.sarif` cannot be written to").says("taken is no folder");
+    assert!(!run.stderr.contains("screened"), "{run}");
+
+    fs::remove_file(project.folder().join("taken")).unwrap();
+    let leaks = "char* volatile kept;\nTEST(One, Leaks) { take(); kept = new char[61]; }\n";
+    let leaks = samples::own_suite("one_leaks", &format!("{includes}{leaks}"));
+    project.run(&leaks).ends_with(1).says("taken");
 }
