@@ -47,8 +47,17 @@ pub fn is_bisection(arguments: impl IntoIterator<Item = OsString>) -> bool {
         .any(|argument| argument == "--bisect" || argument.to_string_lossy().starts_with("--bisect="))
 }
 
-/// A program that stands where an option is expected is the commonest mistake.
+/// A program that stands where an option or a command is expected is the commonest mistake.
 fn explained(mistake: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(word)) = mistake.get(ContextKind::InvalidSubcommand) {
+        let usage = mistake.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+        let is_similar = mistake.get(ContextKind::SuggestedSubcommand).is_some();
+        if is_similar || !usage.contains("memgate [OPTIONS] <COMMAND>") {
+            return mistake;
+        }
+        let what = format!("there is no command `{word}`: if it is a program, memgate run -- {word}");
+        return command().error(ErrorKind::InvalidSubcommand, what);
+    }
     let word = match (mistake.kind(), mistake.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) if !word.starts_with('-') => word,
         _ => return mistake,
@@ -84,6 +93,8 @@ mod tests {
         let hint = "the program to run goes after `--`: memgate run -- build/tests";
         assert!(told("memgate run build/tests").contains(hint), "{}", told("memgate run build/tests"));
         assert!(!told("memgate run --no-such-option").contains("goes after"));
+        assert!(told("memgate build/tests").contains("if it is a program, memgate run -- build/tests"));
+        assert!(!told("memgate histry").contains("program,") && !told("memgate heap zz").contains("program,"));
         assert!(!told("memgate report a b c").contains("goes after"));
     }
 

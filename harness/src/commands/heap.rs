@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use memgate_config::nearest;
 use memgate_hprof::read::Oddities;
 use memgate_hprof::{Dominators, Grouping, Heap, Index, Question, Rules};
 
@@ -29,7 +30,7 @@ use analyze::Analyze;
 use diff::Most;
 pub(super) use json::schema;
 use read::{Named, Renames, bad, open, read_heap, read_index, read_original, read_rules};
-use show::{ClassRow, Shown};
+use show::{ClassRow, Shown, printable};
 use watch::Watch;
 
 pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, ExpectedError> {
@@ -273,8 +274,45 @@ fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {
 
 /// Objects by class or id; an error if there are none.
 fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
-    heap.named(name).ok_or_else(|| ExpectedError::Usage {
-        what: format!("there is no object `{name}` in the dump"),
-        hint: "`memgate heap classes FILE` lists the classes; an id begins with 0x".to_owned(),
+    heap.named(name).ok_or_else(|| {
+        let classes: Vec<&str> = heap.dump.classes.iter().map(|class| class.name.as_str()).collect();
+        let list = "`memgate heap classes FILE` lists the classes; an id begins with 0x";
+        let hint = match nearest_class(name, &classes) {
+            Some(near) if near == name => "the class is there, but it has no objects".to_owned(),
+            Some(near) => format!("did you mean `{}`? {list}", printable(near)),
+            None => list.to_owned(),
+        };
+        ExpectedError::usage(format!("there is no object `{name}` in the dump"), hint)
     })
+}
+
+/// The class that somebody probably meant who left out the package, or mistyped a name.
+fn nearest_class<'c>(name: &str, classes: &[&'c str]) -> Option<&'c str> {
+    fn simple(class: &str) -> &str {
+        class.rsplit(['.', '$']).next().unwrap_or(class)
+    }
+    let near = nearest(simple(name), classes.iter().map(|class| simple(class)))?;
+    let so_called = || classes.iter().copied().filter(|class| simple(class) == near);
+    nearest(name, so_called()).or_else(|| so_called().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_found_without_its_package_and_with_a_typing_error() {
+        let classes = ["java.util.HashMap", "com.acme.Session", "org.other.Session", "com.acme.Shop$Order"];
+        for (name, near) in [
+            ("Session", Some("com.acme.Session")),
+            ("org.othr.Session", Some("org.other.Session")),
+            ("com.acme.Sesion", Some("com.acme.Session")),
+            ("order", Some("com.acme.Shop$Order")),
+            ("com.acme.Shop.Order", Some("com.acme.Shop$Order")),
+            ("com.acme.Zebra", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest_class(name, &classes), near, "{name}");
+        }
+    }
 }

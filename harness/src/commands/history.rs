@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use memgate_config::nearest;
 use memgate_history::Manifest;
 use memgate_model::{Metric, RunReport};
 use memgate_server::store::{Choice, Store, StoreError, without_password};
@@ -106,6 +107,10 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
                 ..LeakFilter::default()
             };
             let view = asked.store.leaks(&asked.project, &asked.choice, &filter).await;
+            if let Ok(Some(view)) = &view {
+                not_there("owner", &filter.owner, &view.owners).iter().for_each(|hint| console.hint(hint));
+                not_there("suite", &filter.suite, &view.suites).iter().for_each(|hint| console.hint(hint));
+            }
             asked.rendered(view, Wanted::Line, text::leaks)
         }
         HistoryCommand::Leak { leak, .. } => {
@@ -119,13 +124,15 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
                     hint: "`memgate history export` has the metrics that are kept".to_owned(),
                 }
             })?;
-            let Some((suite, name)) = test.split_once("::") else {
-                return Err(ExpectedError::Usage {
-                    what: format!("`{test}` does not name its suite"),
-                    hint: "write it as `suite::Test.name`".to_owned(),
-                });
+            let (suite, name) = test.split_once("::").unwrap_or(("", test));
+            let view = match suite {
+                "" => Ok(None),
+                suite => asked.store.test(&asked.project, &asked.choice, suite, name, metric).await,
             };
-            let view = asked.store.test(&asked.project, &asked.choice, suite, name, metric).await;
+            if matches!(view, Ok(None)) {
+                let tests = asked.store.tests(&asked.project).await;
+                return Err(asked.no_test(test, &tests.map_err(|why| history::store_error(&why))?));
+            }
             asked.rendered(view, Wanted::Test, text::test)
         }
         HistoryCommand::Runs { before, .. } => {
@@ -219,6 +226,19 @@ impl Asked {
         ExpectedError::missing(format!("no such {what} in the history of {}", self.project), hint)
     }
 
+    /// The error for a test that is not in the shown line; `tests`: those of the project.
+    fn no_test(&self, test: &str, tests: &[String]) -> ExpectedError {
+        let missing = self.missing(Wanted::Test);
+        ExpectedError::missing(
+            missing.to_string(),
+            match nearest_test(test, tests) {
+                Some(near) if near == test => "it is on another line: --branch, --environment".to_owned(),
+                Some(near) => format!("did you mean `{near}`?"),
+                None => missing.hint().unwrap_or_default(),
+            },
+        )
+    }
+
     fn rendered<T: Serialize, E: std::error::Error>(
         &self,
         view: Result<Option<T>, E>,
@@ -236,6 +256,32 @@ impl Asked {
     }
 }
 
+/// The test that somebody probably meant who left out the suite, or mistyped the name.
+fn nearest_test<'t>(test: &str, tests: &'t [String]) -> Option<&'t String> {
+    let name = |full: &'t String| full.split_once("::").map_or(full.as_str(), |(_, name)| name);
+    let wanted = test.split_once("::").map_or(test, |(_, name)| name);
+    let so_called = |wanted: &str| tests.iter().filter(|full| name(full) == wanted).collect::<Vec<_>>();
+    let mut full = so_called(wanted);
+    if full.is_empty() {
+        full = so_called(nearest(wanted, tests.iter().map(name))?);
+    }
+    let near = nearest(test, full.iter().map(|full| full.as_str()));
+    full.iter().copied().find(|full| Some(full.as_str()) == near).or_else(|| full.first().copied())
+}
+
+/// A hint if nothing has this value of a filter: an empty list would look like a good one.
+fn not_there(what: &str, value: &str, known: &[String]) -> Option<String> {
+    if value.is_empty() || known.iter().any(|known| known == value) {
+        return None;
+    }
+    let near = nearest(value, known.iter().map(String::as_str));
+    let near = near.map_or_else(
+        || if known.is_empty() { "none has one".to_owned() } else { known.join(", ") },
+        |near| format!("did you mean `{near}`?"),
+    );
+    Some(format!("no leak of this line has the {what} `{value}`: {near}"))
+}
+
 const fn filter(state: LeakState) -> StateFilter {
     match state {
         LeakState::Alive => StateFilter::Alive,
@@ -245,5 +291,36 @@ const fn filter(state: LeakState) -> StateFilter {
         LeakState::Fixed => StateFilter::In(State::Fixed),
         LeakState::Gone => StateFilter::In(State::Gone),
         LeakState::Any => StateFilter::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_found_without_its_suite_and_with_a_typing_error() {
+        let tests =
+            ["engine::MapCache.scroll", "tiles::MapCache.scroll", "engine::Other.test"].map(String::from);
+        for (test, near) in [
+            ("MapCache.scroll", Some("engine::MapCache.scroll")),
+            ("tile::MapCache.scroll", Some("tiles::MapCache.scroll")),
+            ("engine::MapCash.scrol", Some("engine::MapCache.scroll")),
+            ("engine::Other.test", Some("engine::Other.test")),
+            ("engine::Zzz", None),
+        ] {
+            assert_eq!(nearest_test(test, &tests).map(String::as_str), near, "{test}");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_no_leak_has_is_told() {
+        let known = ["@maps".to_owned(), "@tiles".to_owned()];
+        assert_eq!(not_there("owner", "", &known), None);
+        assert_eq!(not_there("owner", "@maps", &known), None);
+        let told = |owner: &str, known: &[String]| not_there("owner", owner, known).unwrap();
+        assert!(told("@map", &known).ends_with("the owner `@map`: did you mean `@maps`?"));
+        assert!(told("zebra", &known).ends_with(": @maps, @tiles"));
+        assert!(told("zebra", &[]).ends_with(": none has one"));
     }
 }

@@ -39,6 +39,13 @@ pub(super) fn growth(
         ledgers.push(ledger);
     }
     in_order(files.iter().map(PathBuf::as_path).zip(ledgers.iter().map(|ledger| ledger.milliseconds)))?;
+    for (files, ledgers) in files.windows(2).zip(ledgers.windows(2)) {
+        let ([before, after], [old, new]) = (files, ledgers) else { continue };
+        if same(before, after) || (old.milliseconds > 0 && old.milliseconds == new.milliseconds) {
+            let names = format!("{} and {}", before.display(), after.display());
+            watch.console().warning(&format!("{names} are one dump: nothing can grow between them"));
+        }
+    }
     let mut growing = memgate_hprof::growth(&ledgers, loops).unwrap_or_default();
     let code = match growing.is_empty() {
         false => exit::FAIL,

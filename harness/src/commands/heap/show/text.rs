@@ -77,7 +77,9 @@ fn paths_lines(analysis: &Analysis, top: usize) -> Vec<String> {
 
 fn classes_lines(rows: &[ClassRow], hidden: usize, (count, bytes): (u64, u64)) -> Vec<String> {
     let retained = rows.iter().any(|row| row.retained.is_some());
-    let mut lines = vec![format!("{} objects, {}", number(count), exact_bytes(bytes))];
+    // Two totals of one dump differ: each says what it counts.
+    let which = if retained { "that are reachable, class objects too" } else { "without class objects" };
+    let mut lines = vec![format!("{} objects, {}: {which}", number(count), exact_bytes(bytes))];
     let title = if retained { "    retained      largest" } else { "" };
     lines.push(format!("{:>12} {:>14} {title}  class", "objects", "bytes"));
     for row in rows {
@@ -193,7 +195,8 @@ fn diff_lines(by: HeapBy, changes: &[Changed], hidden: usize, (count, bytes): (i
 }
 
 fn growth_lines(dumps: &[u64], growing: &[Growing], hidden: usize) -> Vec<String> {
-    let mut lines = vec![format!("{} dumps of {} objects", dumps.len(), series(dumps))];
+    let mut lines =
+        vec![format!("{} dumps with {} objects that the search reaches", dumps.len(), series(dumps))];
     if growing.is_empty() {
         lines.push("no container grows from dump to dump".to_owned());
     }
