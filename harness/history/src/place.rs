@@ -157,18 +157,18 @@ impl Chain {
         self.back(sha).any(|sha| sha == ancestor)
     }
 
-    /// The commits between two, excluding both, oldest first. Empty: there are none, or the path is unknown.
+    /// The commits between two, excluding both, oldest first. `None`: the path is unknown.
     #[must_use]
-    pub fn between<'c>(&'c self, clean: &str, dirty: &'c str) -> Vec<&'c str> {
+    pub fn between<'c>(&'c self, clean: &str, dirty: &'c str) -> Option<Vec<&'c str>> {
         let mut between: Vec<&str> = Vec::new();
         for sha in self.back(dirty).skip(1) {
             if sha == clean {
                 between.reverse();
-                return between;
+                return Some(between);
             }
             between.push(sha);
         }
-        Vec::new()
+        None
     }
 
     /// Each of these commits with its oldest ancestor and its distance from it.
@@ -419,8 +419,8 @@ mod tests {
         assert_eq!(ordered(&chain(&[&["c2", "c1"], &["c8", "c7"]]), &numbered), "c1@9#1 c2@5#2 c8@4#3");
         let joined = chain(&[&["c2", "c1"], &["c8", "c7"], &["c7", "c6", "c2"]]);
         assert_eq!(ordered(&joined, &runs), "c1@9 c2@5 c8@4");
-        assert_eq!(joined.between("c2", "c8"), ["c6", "c7"]);
-        assert!(joined.between("c8", "c2").is_empty() && joined.between("x", "c2").is_empty());
+        assert_eq!(joined.between("c2", "c8"), Some(vec!["c6", "c7"]));
+        assert_eq!((joined.between("c8", "c2"), joined.between("x", "c2")), (None, None));
     }
 
     #[test]

@@ -75,12 +75,14 @@ pub fn leak(view: &LeakView) -> String {
     for line in memgate_reports::stack(&view.frames) {
         text += &format!("  {line}\n");
     }
-    if let (Some(first), Some(last)) = (view.unmeasured.first(), view.unmeasured.last()) {
-        let count = view.unmeasured.len();
+    if let Some(came) =
+        view.came.as_ref().filter(|came| !came.clean_sha.is_empty() && !came.first_sha.is_empty())
+    {
         text += &format!(
-            "\nnobody measured {count} commits before: {} … {}\n",
-            short_commit(first),
-            short_commit(last)
+            "\nit came after {}, by {}: {}\n",
+            words::short(&came.clean_sha),
+            words::short(&came.first_sha),
+            words::unmeasured(came)
         );
     }
     text.push_str(&events(&view.events));
@@ -285,7 +287,7 @@ mod tests {
     use memgate_model::{Frame, HolderStep, LeakKind, Metric, Verdict};
 
     use super::*;
-    use crate::view::{LeakOnLine, Point, State};
+    use crate::view::{Came, LeakOnLine, Point, State};
 
     const SHA: &str = "3f0c1b2a9d8e7f60514233241506978877665544";
 
@@ -377,7 +379,12 @@ mod tests {
             hold: None,
             sightings: Vec::new(),
             events: vec![event],
-            unmeasured: vec!["aaaaaaaaaa".into(), "bbbbbbbbbb".into()],
+            came: Some(Came {
+                branch: "main".into(),
+                clean_sha: "cccccccccc".into(),
+                first_sha: SHA.into(),
+                unmeasured: Some(vec!["aaaaaaaaaa".into(), "bbbbbbbbbb".into()]),
+            }),
         };
         insta::assert_snapshot!(leak(&view));
     }

@@ -239,10 +239,23 @@ pub struct LeakView {
     pub hold: Option<Hold>,
     /// Sightings, the newest first, 200 at most.
     pub sightings: Vec<SightingRow>,
-    /// Events of the leak, the newest first.
+    /// Events of the leak, on the shown line first, the newest commit first.
     pub events: Vec<EventRow>,
-    /// Commits that nobody measured, between the last clean one and the first with the leak, oldest first.
-    pub unmeasured: Vec<String>,
+    /// How it came to the line of `leak`, the last time; `None`: it is on no line.
+    pub came: Option<Came>,
+}
+
+/// How a leak came to a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Came {
+    /// The branch.
+    pub branch: String,
+    /// The last commit that was measured without it; empty: none.
+    pub clean_sha: String,
+    /// The first commit after that one that was measured with it; empty: none.
+    pub first_sha: String,
+    /// Commits that nobody measured in between, oldest first; `None`: it is not known which commits are in between.
+    pub unmeasured: Option<Vec<String>>,
 }
 
 impl LeakView {

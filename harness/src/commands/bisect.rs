@@ -23,6 +23,8 @@ const SKIP: u8 = 125;
 const RISK: f64 = 0.01;
 /// Maximum number of runs per step: a rarer leak is not worth more.
 const MOST_RUNS: u32 = 100;
+/// Assumed number of commits, if it is unknown.
+const MOST_BETWEEN: usize = 1000;
 
 pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -43,8 +45,8 @@ struct Came<'v> {
     clean: &'v str,
     /// The first one with it.
     first: &'v str,
-    /// Number of commits between them.
-    between: usize,
+    /// Number of commits between them; `None`: unknown.
+    between: Option<usize>,
     /// A test that has it, as `suite::test`.
     test: &'v str,
     /// Share of judged commits that saw it.
@@ -59,13 +61,7 @@ impl<'v> Came<'v> {
     fn of(view: &'v LeakView) -> Result<Self, ExpectedError> {
         let leak = &view.leak;
         let missing = |what: String, hint: &str| ExpectedError::Missing { what, hint: hint.to_owned() };
-        let came = || view.events.iter().filter(|event| matches!(event.kind.as_str(), "new" | "regressed"));
-        // Another line may have got the leak later than this one.
-        let here = came().find(|event| event.branch == view.selection.branch);
-        let event = here
-            .or_else(|| came().next())
-            .filter(|event| !event.clean_sha.is_empty() && !event.first_sha.is_empty());
-        let event = event.ok_or_else(|| {
+        let came = view.came.as_ref().filter(|came| !came.clean_sha.is_empty()).ok_or_else(|| {
             missing(
                 format!(
                     "the history knows no commit before the first with {} that was measured without it",
@@ -74,17 +70,23 @@ impl<'v> Came<'v> {
                 "measure an older commit: check it out, `memgate run`, and ask again",
             )
         })?;
+        if came.first_sha.is_empty() {
+            return Err(missing(
+                format!("{} was seen only with changes that are in no commit", leak.id),
+                "commit them, `memgate run`, and ask again",
+            ));
+        }
         let test = leak.tests.first();
         Ok(Self {
             leak: &leak.id,
-            clean: &event.clean_sha,
-            first: &event.first_sha,
-            between: view.unmeasured.len(),
+            clean: &came.clean_sha,
+            first: &came.first_sha,
+            between: came.unmeasured.as_ref().map(Vec::len),
             test: test
                 .ok_or_else(|| missing(format!("the history knows no test that has {}", leak.id), ""))?,
             rate: leak.rate,
             disagreed: leak.flaky && leak.rate >= 1.0,
-            elsewhere: Some(event.branch.as_str()).filter(|branch| *branch != view.selection.branch),
+            elsewhere: Some(came.branch.as_str()).filter(|branch| *branch != view.selection.branch),
         })
     }
 }
@@ -104,7 +106,7 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
     let on = elsewhere.map_or_else(String::new, |branch| {
         format!("# These are commits of the branch {}.\n", branch.replace(char::is_control, " "))
     });
-    if *between == 0 {
+    if *between == Some(0) {
         return Ok(format!(
             "{on}# {leak} came with {first}: the commit before it, {clean}, was measured without it\n"
         ));
@@ -130,13 +132,17 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
         };
         comment += &format!("# {seen}: {times} runs a step, so that one bisection of 100 goes wrong.\n");
     }
+    let between = match between {
+        Some(1) => "1 commit was not measured".to_owned(),
+        Some(between) => format!("{between} commits were not measured"),
+        None => "it is not known which commits are in between".to_owned(),
+    };
     Ok(format!(
-        "{on}# {leak} came between {clean} and {first}: {} not measured.\n\
+        "{on}# {leak} came between {clean} and {first}: {between}.\n\
          # BUILD is what builds the tests; a commit that cannot be built is passed over.\n{comment}\
          git bisect start --first-parent {first} {clean}\n\
          git bisect run sh -c {}\n\
          git bisect reset\n",
-        if *between == 1 { "1 commit was".to_owned() } else { format!("{between} commits were") },
         quoted(&format!("BUILD || exit {SKIP}; {run}"))
     ))
 }
@@ -157,11 +163,11 @@ fn filter(test: &str) -> String {
 }
 
 /// Number of runs per step, chosen so that all steps together miss the leak with a probability of at most [`RISK`].
-fn runs_of_a_step(rate: f64, between: usize) -> u32 {
+fn runs_of_a_step(rate: f64, between: Option<usize>) -> u32 {
     if !(rate > 0.0 && rate < 1.0) {
         return 1;
     }
-    let steps = f64::from(usize::BITS - between.leading_zeros());
+    let steps = f64::from(usize::BITS - between.unwrap_or(MOST_BETWEEN).leading_zeros());
     let runs = ((RISK / steps).ln() / (1.0 - rate).ln()).ceil();
     (1..=MOST_RUNS).find(|most| f64::from(*most) >= runs).unwrap_or(MOST_RUNS)
 }
@@ -253,7 +259,7 @@ mod tests {
         leak: "n1-5f1c09a2b47d1e03",
         clean: "1111",
         first: "9999",
-        between: 7,
+        between: Some(7),
         test: "engine/tiles::MapCache.scroll",
         rate: 1.0,
         disagreed: false,
@@ -271,16 +277,19 @@ mod tests {
         assert!(wrapped.contains("--filter MapCache.scroll -- COMMAND'"), "{wrapped}");
         let next = recipe(&Came { elsewhere: Some("a\nrm -r ."), ..CAME }, &[]).unwrap();
         assert!(next.starts_with("# These are commits of the branch a rm -r ..\n# n1-"), "{next}");
-        let next = recipe(&Came { between: 0, ..CAME }, &[]).unwrap();
+        let unknown = recipe(&Came { between: None, ..CAME }, &["engine"]).unwrap();
+        assert!(unknown.contains("9999: it is not known which commits are in between.\n"), "{unknown}");
+        assert!(unknown.contains("git bisect start --first-parent 9999 1111\n"), "{unknown}");
+        let next = recipe(&Came { between: Some(0), ..CAME }, &[]).unwrap();
         assert!(next.starts_with("# n1-5f1c09a2b47d1e03 came with 9999:") && !next.contains("git"), "{next}");
     }
 
     #[test]
     fn a_leak_that_comes_and_goes_is_looked_for_several_times() {
-        assert_eq!(runs_of_a_step(1.0, 100), 1);
+        assert_eq!(runs_of_a_step(1.0, Some(100)), 1);
         // Three steps for seven commits: 0.5 ^ 9 < 0.01 / 3 < 0.5 ^ 8.
-        assert_eq!(runs_of_a_step(0.5, 7), 9);
-        assert_eq!(runs_of_a_step(0.0001, 7), MOST_RUNS);
+        assert_eq!(runs_of_a_step(0.5, Some(7)), 9);
+        assert_eq!(runs_of_a_step(0.0001, Some(7)), MOST_RUNS);
         let text = recipe(&Came { rate: 0.5, ..CAME }, &["engine"]).unwrap();
         assert!(text.contains("run --bisect=9 --leak") && text.contains("# 50 % of the measured"), "{text}");
         let text = recipe(&Came { disagreed: true, ..CAME }, &["engine"]).unwrap();
@@ -298,7 +307,7 @@ mod tests {
             "{text}"
         );
         for sha in ["$(rm -r .)", "1111\nrm -r .", "-x"] {
-            for came in [Came { clean: sha, ..CAME }, Came { first: sha, between: 0, ..CAME }] {
+            for came in [Came { clean: sha, ..CAME }, Came { first: sha, between: Some(0), ..CAME }] {
                 assert!(recipe(&came, &[]).unwrap_err().to_string().contains("is no commit of git"));
             }
         }

@@ -114,31 +114,27 @@ fn column(test: &str, frames: &[String], size: f64) -> Block {
 
 /// The commit that introduced the leak.
 fn introduced(html: &mut Html, view: &LeakView) {
-    let LeakView { leak, unmeasured, events, selection, .. } = view;
+    let LeakView { leak, came, .. } = view;
     if leak.first_sha.is_empty() {
         return;
     }
-    let clean = events
-        .iter()
-        .find(|event| {
-            event.branch == selection.branch
-                && event.first_sha == leak.first_sha
-                && !event.clean_sha.is_empty()
-        })
-        .map(|event| event.clean_sha.as_str());
     html.markup("<p>first seen in <code>").text(&leak.first_sha).markup("</code>");
-    if let Some(clean) = clean {
-        html.markup(", not in <code>").text(words::short(clean)).markup("</code>");
-    }
-    if unmeasured.is_empty() {
+    let Some(came) = came.as_ref().filter(|came| !came.clean_sha.is_empty() && !came.first_sha.is_empty())
+    else {
         html.markup("</p>");
         return;
+    };
+    if came.first_sha != leak.first_sha {
+        html.markup("; it came back by <code>").text(words::short(&came.first_sha)).markup("</code>");
     }
-    html.text(&format!("; nobody measured the {} commits between", unmeasured.len())).markup("</p>");
-    if clean.is_some() {
-        html.markup("<p class=facts>to find the commit: <code class=command>");
-        html.text(&format!("memgate bisect {}", quoted(&leak.id))).markup("</code></p>");
+    html.markup(", not in <code>").text(words::short(&came.clean_sha)).markup("</code>; ");
+    html.text(&words::unmeasured(came)).markup("</p>");
+    if came.unmeasured.as_ref().is_some_and(Vec::is_empty) {
+        return;
     }
+    html.markup("<p class=facts>to find the commit: <code class=command>");
+    html.text(&format!("memgate bisect {}", quoted(&leak.id))).markup("</code></p>");
+    let Some(unmeasured) = &came.unmeasured else { return };
     html.markup("<details><summary>the commits between</summary><ul>");
     for sha in unmeasured {
         html.markup("<li>").element("code", sha);

@@ -123,7 +123,7 @@ pub(super) fn events(html: &mut Html, selection: &Selection, events: &[EventRow]
         ("what", false),
         ("leak", false),
         ("commit", false),
-        ("commit before", false),
+        ("last measured before", false),
         ("run", false),
     ];
     table(html, "What happened", &columns);

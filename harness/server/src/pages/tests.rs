@@ -5,8 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::view::{
-    ArtefactRow, CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Order, Overview,
-    Point, RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, StateFilter, TestRow, TestView,
+    ArtefactRow, Came, CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Order,
+    Overview, Point, RunRow, RunView, Runs, Selection, SightingOf, SightingRow, State, StateFilter, TestRow,
+    TestView,
 };
 
 const AT_US: i64 = 1_800_000_000_000_000;
@@ -134,7 +135,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         hold: None,
         sightings: vec![sighting],
         events: events.clone(),
-        unmeasured: vec![t()],
+        came: Some(Came { branch: t(), clean_sha: t(), first_sha: t(), unmeasured: Some(vec![t()]) }),
     };
     let tests = TestView {
         selection: selection.clone(),

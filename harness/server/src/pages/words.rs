@@ -2,7 +2,7 @@
 
 use memgate_model::{Verdict, format_bytes, short_commit};
 
-use crate::view::State;
+use crate::view::{Came, State};
 
 /// The commit as it is shown; `–` if there is none.
 pub(crate) fn short(sha: &str) -> &str {
@@ -47,4 +47,14 @@ pub(super) const fn state(state: State) -> (&'static str, &'static str) {
 /// Bytes per iteration; for descriptors and threads, their number.
 pub(crate) fn amount(bytes: f64, title: &str) -> String {
     if bytes > 0.0 { format_bytes(bytes) } else { title.to_owned() }
+}
+
+/// How many commits were not measured before a leak came.
+pub(crate) fn unmeasured(came: &Came) -> String {
+    match came.unmeasured.as_ref().map(Vec::len) {
+        None => "it is not known which commits are in between".to_owned(),
+        Some(0) => "no commit is in between".to_owned(),
+        Some(1) => "1 commit in between was not measured".to_owned(),
+        Some(count) => format!("{count} commits in between were not measured"),
+    }
 }

@@ -15,7 +15,9 @@ use sqlx::any::AnyRow;
 use super::line_id::LineId;
 use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, state_of};
 use super::{Choice, Store, StoreError, rows, statements as sql};
-use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
+use crate::view::{
+    Came, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State,
+};
 
 /// Most leaks of one list.
 pub(crate) const MOST_LEAKS: usize = 200;
@@ -131,19 +133,22 @@ impl Store {
             let mut leak = leak_row(&row, &found)?;
             leak.tests = tests.remove(&(branch, environment)).unwrap_or_default();
             let is_shown = (branch, environment) == (shown.branch, shown.environment);
-            keys.insert(is_shown, (leak.clone(), row.try_get::<String, _>(6)?, row.try_get::<String, _>(7)?));
+            keys.insert(is_shown, (leak.clone(), LineId { project: shown.project, branch, environment }));
             lines.push(LeakOnLine { branch: row.try_get(18)?, environment: row.try_get(19)?, leak });
             known = Some(found);
         }
         // Prefers the shown line, otherwise takes any.
-        let (Some((_, (leak, first, clean))), Some(KnownLeak { leak: body, .. })) = (keys.pop_last(), known)
-        else {
+        let (Some((_, (leak, line))), Some(KnownLeak { leak: body, .. })) = (keys.pop_last(), known) else {
             return Ok(None);
         };
-        let events =
-            sqlx::query(sql::EVENTS_OF_LEAK).bind(shown.project).bind(number).fetch_all(&self.pool).await?;
+        let rows = line.query(sql::EVENTS_OF_LEAK).bind(number).fetch_all(&self.pool).await?;
+        let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        let of_line = rows.iter().take_while(|row| {
+            let at = (row.try_get::<i64, _>(8), row.try_get::<i64, _>(9));
+            matches!(at, (Ok(branch), Ok(environment)) if (branch, environment) == (line.branch, line.environment))
+        });
         Ok(Some(LeakView {
-            unmeasured: self.unmeasured(shown.project, &clean, &first).await?,
+            came: self.came(shown.project, events.get(..of_line.count()).unwrap_or_default(), &leak).await?,
             sightings: self.sightings(shown.project, number).await?,
             selection: shown.selection,
             leak,
@@ -151,7 +156,7 @@ impl Store {
             frames: body.frames,
             holder: body.holder,
             hold: body.hold,
-            events: events.iter().map(event).collect::<Result<_, _>>()?,
+            events,
         }))
     }
 
@@ -186,7 +191,7 @@ impl Store {
             id,
         };
         Ok(Some(LeakView {
-            unmeasured: Vec::new(),
+            came: None,
             sightings,
             selection: shown.selection,
             leak: row,
@@ -262,12 +267,29 @@ impl Store {
         Ok(sightings)
     }
 
-    /// Commits after `clean` and before `first`, oldest first, if the chain between them is known.
-    async fn unmeasured(&self, project: i64, clean: &str, first: &str) -> Result<Vec<String>, StoreError> {
+    /// How a leak came to a line, by its events there, the newest first.
+    async fn came(
+        &self,
+        project: i64,
+        events: &[EventRow],
+        leak: &LeakRow,
+    ) -> Result<Option<Came>, StoreError> {
+        let came = |event: &EventRow| matches!(event.kind.as_str(), "new" | "regressed");
+        let Some(at) = events.iter().position(came) else { return Ok(None) };
+        let (later, earlier) = events.split_at(at);
+        let Some(event) = earlier.first() else { return Ok(None) };
+        // Runs with uncommitted changes may have been the first to see it.
+        let known =
+            later.iter().rev().take_while(|event| event.kind == "known").map(|event| &event.first_sha);
+        let mut first = std::iter::once(&event.first_sha).chain(known).chain([&leak.last_sha]);
+        let first = first.find(|sha| !sha.is_empty()).cloned().unwrap_or_default();
+        let clean = event.clean_sha.clone();
         let rows =
-            sqlx::query(sql::BACK).bind(project).bind(first.to_owned()).bind(MOST_BACK).fetch_all(&self.pool);
+            sqlx::query(sql::BACK).bind(project).bind(first.clone()).bind(MOST_BACK).fetch_all(&self.pool);
         let chain = chain(&rows.await?)?;
-        Ok(chain.between(clean, first).into_iter().map(str::to_owned).collect())
+        let between = chain.between(&clean, &first).filter(|_| !clean.is_empty());
+        let unmeasured = between.map(|shas| shas.into_iter().map(str::to_owned).collect());
+        Ok(Some(Came { branch: event.branch.clone(), clean_sha: clean, first_sha: first, unmeasured }))
     }
 }
 

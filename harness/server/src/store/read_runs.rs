@@ -128,7 +128,9 @@ impl Store {
         let rows = shown.line().query(sql::EVENTS_OF_TEST).bind(test).fetch_all(&self.pool).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         events.extend(shifts(&full, metric, &points));
-        events.sort_by_key(|event| std::cmp::Reverse(event.at_us));
+        // A run of an old commit is newer than runs of later ones: the place counts.
+        let places: BTreeMap<i64, i64> = points.iter().map(|point| (point.run, point.place)).collect();
+        events.sort_by_key(|event| std::cmp::Reverse((places.get(&event.run).copied(), event.at_us)));
         Ok(Some(TestView {
             selection: shown.selection,
             suite: suite.to_owned(),

@@ -329,10 +329,17 @@ pub(super) const REMOVE_EVENT: &str = "DELETE FROM event WHERE project_id = $1 A
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
 macro_rules! events {
     ($rest:literal) => {
+        events!("", "", $rest)
+    };
+    ($columns:literal, $joins:literal, $rest:literal) => {
         concat!(
-            "SELECT v.at_us, v.state, b.name, k.fingerprint, k.body, v.commit_key, v.before_key, v.run_id FROM event v \
+            "SELECT v.at_us, v.state, b.name, k.fingerprint, k.body, v.commit_key, v.before_key, v.run_id",
+            $columns,
+            " FROM event v \
              JOIN branch b ON b.project_id = v.project_id AND b.branch_id = v.branch_id \
-             JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id WHERE v.project_id = $1",
+             JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id",
+            $joins,
+            " WHERE v.project_id = $1",
             $rest
         )
     };
@@ -347,8 +354,13 @@ pub(super) const EVENTS_OF_TEST: &str = events!(
      AND s.leak_id = w.leak_id AND s.run_id = w.last_run AND s.test_id = $4 AND s.how <> 3)) \
      ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200"
 );
-pub(super) const EVENTS_OF_LEAK: &str =
-    events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
+/// Those of one line first. A run of an old commit is newer than runs of later ones: the place counts.
+pub(super) const EVENTS_OF_LEAK: &str = events!(
+    ", v.branch_id, v.environment_id",
+    " JOIN run r ON r.project_id = v.project_id AND r.run_id = v.run_id",
+    " AND v.leak_id = $4 ORDER BY CASE WHEN v.branch_id = $2 AND v.environment_id = $3 THEN 0 ELSE 1 END, \
+     v.branch_id, v.environment_id, r.place DESC, v.at_us DESC, v.event_id DESC LIMIT 200"
+);
 /// Events without a claim that is valid at $4, or a result, for channel $2; not older than the id $3. That a leak
 /// becomes known (2) is not reported.
 macro_rules! due {

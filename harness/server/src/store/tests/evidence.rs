@@ -222,3 +222,40 @@ fn tests_that_a_run_does_not_have_are_not_read_for_it() {
         assert!(story.store.series("tiles", &choice).await.unwrap().is_some());
     });
 }
+
+/// Regression: the commits between were those before the leak's first time, so that a leak that came back without a
+/// long gap was said to have come with the commit after the last clean one.
+#[test]
+fn a_leak_that_came_back_names_the_commits_of_its_return_that_nobody_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let came = async |name: &str, shorts: &[Short<'_>]| {
+        let store = Store::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap();
+        for short in shorts {
+            add_short(&store, short).await;
+        }
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap()
+    };
+    let (leaks, clean) = (|| vec![("A.one", leak())], || vec![("A.one", clean())]);
+    block_on(async {
+        // The oldest commit is measured last: its events come last all the same.
+        let view = came(
+            "full",
+            &[(3, &[2, 1], 0, clean()), (8, &[7, 6, 5, 4, 3], 1, leaks()), (1, &[], 2, leaks())],
+        )
+        .await;
+        let kinds: Vec<_> = view.events.iter().map(|event| event.kind.as_str()).collect();
+        assert_eq!(kinds, ["regressed", "fixed", "new"]);
+        let expected = crate::view::Came {
+            branch: "main".into(),
+            clean_sha: sha(3),
+            first_sha: sha(8),
+            unmeasured: None,
+        };
+        let between = Some([4, 5, 6, 7].map(sha).to_vec());
+        assert_eq!(view.came, Some(crate::view::Came { unmeasured: between, ..expected.clone() }));
+        let shallow =
+            came("shallow", &[(1, &[], 0, leaks()), (3, &[], 1, clean()), (8, &[], 2, leaks())]).await;
+        assert_eq!(shallow.came, Some(expected), "clones of depth 1 do not tell what is in between");
+    });
+}
