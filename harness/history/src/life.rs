@@ -21,6 +21,28 @@ const CONCLUSIVE_GAP: usize = 7;
 const FLAKY: std::ops::RangeInclusive<f64> = 0.05..=0.95;
 const MISSED: f64 = 0.01;
 
+/// Start of a key that names a run, not a commit.
+const RUN: &str = "run-";
+
+/// The key of a run that measured no commit: there is none, or the tree has uncommitted changes.
+#[must_use]
+pub fn key_of_run(run: i64) -> String {
+    format!("{RUN}{run}")
+}
+
+/// The commit that a key names; empty: it names a run.
+#[must_use]
+pub fn commit_of(key: &str) -> &str {
+    if key.starts_with(RUN) { "" } else { key }
+}
+
+/// Notes a key that did not have the leak. A commit stays until the next one: nobody can check out a run.
+fn note_clean(clean: &mut String, key: &str) {
+    if !commit_of(key).is_empty() || commit_of(clean).is_empty() {
+        key.clone_into(clean);
+    }
+}
+
 /// Observation of a leak in one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
@@ -164,7 +186,8 @@ pub struct Event {
     pub run: i64,
     /// Start of that run.
     pub at_us: i64,
-    /// The last judged commit before it with the opposite result; empty if there is none.
+    /// The last judged commit before it with the opposite result; a run, if only such runs are known; empty if there is
+    /// none.
     pub before: String,
 }
 
@@ -183,7 +206,7 @@ pub struct Life {
     pub clean: String,
     /// Last commit that saw it.
     pub last: String,
-    /// First commit without it, if it is fixed.
+    /// First commit without it, if it is fixed; a run, until a commit confirms what its uncommitted changes showed.
     pub fixed: String,
     /// Start of the run of `first`.
     pub since_us: i64,
@@ -320,7 +343,7 @@ impl Fold {
             (None, Some(seen)) => {
                 self.leak = Some(Folding::begins(&commit, seen, std::mem::take(&mut self.clean)));
             }
-            (None, None) if commit.judged => self.clean = commit.key,
+            (None, None) if commit.judged => note_clean(&mut self.clean, &commit.key),
             (None, None) => {}
         }
     }
@@ -462,11 +485,17 @@ impl Folding {
         let misses = gap + 1;
         self.push(false);
         let at = (commit.key.clone(), commit.run, commit.at_us);
-        self.clean.clone_from(&commit.key);
+        note_clean(&mut self.clean, &commit.key);
         let missing = self.missing.get_or_insert(at).clone();
         if self.life.state.is_alive() && misses >= misses_of_a_fix(rate) {
             self.life.fixed.clone_from(&missing.0);
             self.comes_to(State::Fixed, missing, self.life.last.clone());
+        } else if self.life.state == State::Fixed
+            && commit_of(&self.life.fixed).is_empty()
+            && !commit_of(&commit.key).is_empty()
+        {
+            // Uncommitted changes showed the fix. The first commit that confirms it gives it a name.
+            self.life.fixed.clone_from(&commit.key);
         }
     }
 
@@ -512,16 +541,23 @@ mod tests {
     /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `y` its suite is, `-` a partial run
     /// without the test, `_` without the suite, `w` seen and waived, `(…)` runs of one commit.
     fn observations(script: &str) -> Vec<Observation> {
+        // `~` in front of a run: its changes are in no commit.
+        let mut is_run = false;
         let (mut found, mut commit, mut inside) = (Vec::new(), 0, false);
         for c in script.chars() {
             match c {
                 '(' => (commit, inside) = (commit + 1, true),
                 ')' => inside = false,
+                '~' => is_run = true,
                 c => {
                     commit += i64::from(!inside);
                     let run = i64::try_from(found.len()).unwrap();
                     found.push(Observation {
-                        key: format!("c{commit}"),
+                        key: if std::mem::take(&mut is_run) {
+                            key_of_run(commit)
+                        } else {
+                            format!("c{commit}")
+                        },
                         run,
                         at_us: run,
                         seen: "#w".contains(c),
@@ -564,6 +600,19 @@ mod tests {
         assert_eq!((life.state, life.first.as_str(), life.clean.as_str()), (State::Fixed, "c3", "c2"));
         assert_eq!((life.last.as_str(), life.fixed.as_str()), ("c4", "c5"));
         assert_eq!(of("#").clean, "", "nobody measured before");
+    }
+
+    /// Regression: a run with uncommitted changes hid the last clean commit, and a fix that one had shown had no name.
+    #[test]
+    fn a_run_with_uncommitted_changes_counts_but_commits_are_named() {
+        let event = |state, key: &str, before: &str| (state, key.to_owned(), before.to_owned());
+        assert_eq!(told("..~.#"), [event("new", "c4", "c2")]);
+        assert_eq!(told("~.#"), [event("new", "c2", "run-1")], "no commit is known");
+        assert_eq!(told("#.~.#")[2], event("regressed", "c4", "c2"));
+        let of = |script| of(script).fixed;
+        assert_eq!((of("##~."), of("##~.?"), of("##~.~.")), ("run-3".into(), "run-3".into(), "run-3".into()));
+        assert_eq!((of("##~.."), of("##~.~..."), of("##~.#")), ("c4".into(), "c5".into(), String::new()));
+        assert_eq!(told("##~...").len(), 3, "new, known, and fixed once");
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl<'v> Came<'v> {
                 .ok_or_else(|| missing(format!("the history knows no test that has {}", leak.id), ""))?,
             rate: leak.rate,
             disagreed: leak.flaky && leak.rate >= 1.0,
-            elsewhere: Some(came.branch.as_str()).filter(|branch| *branch != view.selection.branch),
+            elsewhere: Some(came.branch.as_str())
+                .filter(|branch| !branch.is_empty() && *branch != view.selection.branch),
         })
     }
 }

@@ -19,6 +19,17 @@ const COMMITS: &str = "--max-count=501";
 const CHANGES: [&str; 4] = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"];
 /// The commit itself, and as many before it as a base may be away.
 const COMMITS_OF_BASE: &str = "--max-count=51";
+/// A few branches that contain the commit, the newest first.
+const BRANCHES: [&str; 6] = [
+    "for-each-ref",
+    "--contains=HEAD",
+    "--sort=-committerdate",
+    "--count=8",
+    "--format=%(refname:lstrip=2)",
+    "refs/heads",
+];
+/// How far below its tip a branch is searched for the checked-out commit.
+const COMMITS_OF_BRANCH: &str = "--max-count=1000";
 /// Hashes of 64 digits with line ends, and some reserve.
 const LONGEST_ANSWER: usize = 1 << 16;
 /// If a repository takes longer, its data are missing.
@@ -31,6 +42,8 @@ pub(crate) struct Repository {
     pub head: String,
     /// Its ancestors, nearest first.
     pub ancestors: Vec<String>,
+    /// If no branch is checked out: the clone's branches that have the commit by first parents, the newest first.
+    pub branches: Vec<String>,
     /// Whether tracked files differ from it.
     pub dirty: bool,
     /// For a review: the commit of the target that was merged in, and its ancestors; empty: the clone does not contain
@@ -38,28 +51,48 @@ pub(crate) struct Repository {
     pub merged: Vec<String>,
 }
 
-/// Asks the repository of a project. CI builds change tracked files (locks, versions): there, `changes` is false,
-/// because the commit is tested anyway.
-pub(super) fn look(root: &Path, changes: bool, commit: &Commit) -> Repository {
+/// Asks the repository of a project. `is_own`: somebody's own clone. CI builds change tracked files (locks, versions),
+/// but test the commit anyway, and CI names the branch.
+pub(super) fn look(root: &Path, is_own: bool, commit: &Commit) -> Repository {
     if !root.join(".git").exists() {
         return Repository::default();
     }
     let answers = super::block_on(async {
         let ancestors = ask(root, &["rev-list", "--first-parent", COMMITS, "HEAD"]).await;
-        let changes = match changes {
+        let changes = match is_own {
             true => ask(root, &CHANGES).await,
             false => None,
         };
-        (ancestors, changes, merged(root, commit).await)
+        let branches = match is_own && commit.branch.is_empty() {
+            true => branches(root).await,
+            false => Vec::new(),
+        };
+        (ancestors, changes, branches, merged(root, commit).await)
     });
-    let Ok((ancestors, changes, merged)) = answers else { return Repository::default() };
+    let Ok((ancestors, changes, branches, merged)) = answers else { return Repository::default() };
     let mut commits = lines(ancestors).into_iter();
     Repository {
         head: commits.next().unwrap_or_default(),
         ancestors: commits.collect(),
+        branches,
         dirty: changes.is_some_and(|ended| ended.exit == Exit::Code(0) && !ended.stdout.is_empty()),
         merged,
     }
+}
+
+/// The branches on which the checked-out commit lies. On a branch that merged it from another one, it lies not.
+async fn branches(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let Some(head) = lines(ask(root, &["rev-parse", "HEAD"]).await).into_iter().next() else { return found };
+    for branch in lines(ask(root, &BRANCHES).await) {
+        let reference = format!("refs/heads/{branch}");
+        let commits =
+            lines(ask(root, &["rev-list", "--first-parent", COMMITS_OF_BRANCH, &reference, "--"]).await);
+        if commits.contains(&head) {
+            found.push(branch);
+        }
+    }
+    found
 }
 
 /// The target's commit with which a review was really merged: the first parent of CI's merge commit, otherwise the
@@ -131,8 +164,8 @@ mod tests {
         assert!(status.success(), "{line}");
     }
 
-    fn look(root: &Path, changes: bool) -> Repository {
-        super::look(root, changes, &Commit::default())
+    fn look(root: &Path, is_own: bool) -> Repository {
+        super::look(root, is_own, &Commit::default())
     }
 
     /// The commit of a name.
@@ -211,6 +244,15 @@ mod tests {
             "the side branch is no ancestor by first parents"
         );
         assert_eq!(found.head.len(), 40);
+        git(root, "checkout -q --detach main~1");
+        assert_eq!(
+            (look(root, true).branches, look(root, false).branches),
+            (vec!["main".to_owned()], vec![])
+        );
+        git(root, "checkout -q --detach side");
+        assert_eq!(look(root, true).branches, ["side"], "main has it by a merge only");
+        git(root, "checkout -q main");
+        let index = fs::read(root.join(".git/index")).unwrap();
         let touched = fs::File::options().append(true).open(root.join("a")).unwrap();
         touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
         assert!(!look(root, true).dirty, "its contents are the same");

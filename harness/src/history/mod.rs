@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memgate_config::History;
-use memgate_history::{Environment, Manifest};
+use memgate_history::{Environment, Lines, Manifest};
 use memgate_model::{Commit, Origin, RunReport};
 use memgate_server::store::{Added, Store, StoreError, without_password};
 
@@ -31,11 +31,10 @@ const FILE: &str = "history.db";
 pub(crate) struct Looking(Option<JoinHandle<Repository>>);
 
 impl Looking {
-    /// Begins the query. `root`: the checked-out project, at `commit`; `changes`: whether to check tracked files for
-    /// differences.
+    /// Begins the query. `root`: the checked-out project, at `commit`; `is_own`: somebody's own clone, not that of CI.
     #[must_use]
-    pub(crate) fn begin(root: Option<PathBuf>, changes: bool, commit: Commit) -> Self {
-        Self(root.map(|root| std::thread::spawn(move || git::look(&root, changes, &commit))))
+    pub(crate) fn begin(root: Option<PathBuf>, is_own: bool, commit: Commit) -> Self {
+        Self(root.map(|root| std::thread::spawn(move || git::look(&root, is_own, &commit))))
     }
 
     /// The result of the query.
@@ -60,10 +59,18 @@ pub(crate) fn manifest(
     }
     // CI may name another commit than the checked-out one: then these ancestors are not the run's.
     let is_head = origin.commit.as_ref().is_some_and(|commit| commit.sha == repository.head);
+    let mut commit = origin.commit.clone();
+    if let Some(commit) = commit.as_mut().filter(|commit| is_head && commit.branch.is_empty()) {
+        // Somebody measures an old commit. The branches of `history.lines` come first.
+        let lines = Lines::of(&history.lines);
+        let of = &repository.branches;
+        let branch = of.iter().find(|branch| lines.has(branch)).or_else(|| of.first());
+        commit.branch = branch.cloned().unwrap_or_default();
+    }
     Manifest {
         project: project.to_owned(),
         session: session.to_owned(),
-        commit: origin.commit.clone(),
+        commit,
         ancestors: if is_head { repository.ancestors } else { Vec::new() },
         dirty: repository.dirty,
         ci: origin.ci.clone(),
@@ -150,6 +157,21 @@ mod tests {
     use memgate_model::Verdict;
 
     use super::*;
+
+    #[test]
+    fn an_old_commit_that_is_checked_out_belongs_to_the_branch_that_has_it() {
+        let branch = |checked_out: &str, branches: &[&str]| {
+            let commit = Commit { sha: "a".into(), branch: checked_out.into(), ..Commit::default() };
+            let origin = Origin { commit: Some(commit), ..Origin::default() };
+            let branches = branches.iter().map(|branch| (*branch).to_owned()).collect();
+            let repository = Repository { head: "a".into(), branches, ..Repository::default() };
+            let history = History { lines: vec!["main".into()], ..History::default() };
+            manifest("tiles", "s", (&origin, repository), false, &history).branch().to_owned()
+        };
+        assert_eq!(branch("", &["fix", "main"]), "main");
+        assert_eq!(branch("", &["fix", "next"]), "fix");
+        assert_eq!((branch("", &[]).as_str(), branch("x", &["main"]).as_str()), ("", "x"));
+    }
 
     #[test]
     fn a_run_that_is_not_added_in_time_is_not_there_at_all() {

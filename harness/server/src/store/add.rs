@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 
 use memgate_history::column::{self, Precision};
+use memgate_history::life;
 use memgate_history::place::{self, PlacedBy};
 use memgate_history::record::{TestRecord, lean};
 use memgate_history::{Figure, Manifest, RunRecord, identity};
@@ -201,7 +202,7 @@ impl Adding<'_> {
         let started_us = started.map_or(now_us, |started| started.min(now_us));
         let run = self.ids.next();
         let (roster, tests) = self.roster(&record.tests).await?;
-        let key = manifest.measured_commit().map_or_else(|| format!("run-{run}"), str::to_owned);
+        let key = manifest.measured_commit().map_or_else(|| life::key_of_run(run), str::to_owned);
         let on_line = manifest.is_on_a_line();
         let is_partial = manifest.partial || !record.is_whole;
         let of_line = LineRun { run, key, started_us, roster, is_partial, look: record.look };

@@ -52,8 +52,9 @@ pub use signed::{Provider, SignedRule};
 use sqlx::AnyPool;
 pub use tokens::{Grant, Shown, Signed, TokenRow};
 
+use self::read::NO_BRANCH;
 use self::tickets::Secret;
-use crate::view::EventRow;
+use crate::view::{EventRow, RunRow};
 
 /// A database of runs.
 #[derive(Debug, Clone)]
@@ -79,6 +80,14 @@ pub struct Choice {
     pub branch: String,
     /// Label of the environment.
     pub environment: String,
+}
+
+impl Choice {
+    /// The line of a run.
+    fn of(run: &RunRow) -> Self {
+        let branch = if run.branch.is_empty() { NO_BRANCH } else { &run.branch };
+        Self { branch: branch.to_owned(), environment: run.environment.clone() }
+    }
 }
 
 /// A run that was added.

@@ -1,5 +1,6 @@
 //! Shared by all reads: which line is shown, and how rows become values.
 
+pub(super) use memgate_history::life::commit_of as sha;
 use memgate_history::place::Chain;
 use memgate_history::roster;
 use memgate_model::Leak;
@@ -11,6 +12,8 @@ use super::line_id::LineId;
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{EventRow, Overview, RunRow, Selection, State};
 
+/// How a line is named whose runs have no branch. No branch of git has such a name.
+pub(crate) const NO_BRANCH: &str = "(none)";
 /// Most leaks that are alive on the first page.
 const MOST_ALIVE: i64 = 50;
 const LATELY_US: i64 = 30 * 24 * 3600 * 1_000_000;
@@ -136,7 +139,10 @@ impl Store {
         let mut lines = self.lines(sqlx::query(sql::NEWEST_LINES).bind(id)).await?;
         if !choice.branch.is_empty() && !lines.iter().any(|line| line.fits(choice)) {
             lines.extend(
-                self.lines(sqlx::query(sql::NEWEST_OF_NAME).bind(id).bind(choice.branch.clone())).await?,
+                self.lines(
+                    sqlx::query(sql::NEWEST_OF_NAME).bind(id).bind(name_of(&choice.branch).to_owned()),
+                )
+                .await?,
             );
         }
         let Some(found) = lines.iter().find(|line| line.fits(choice)) else { return Ok(None) };
@@ -149,11 +155,18 @@ impl Store {
             }
             known
         };
+        let branches = distinct(|line| &line.name);
+        // In a project without a repository it is the only line, and needs no name.
+        let has_names = branches.len() > 1;
+        let named =
+            |name: &String| if name.is_empty() && has_names { NO_BRANCH.to_owned() } else { name.clone() };
+        let branch = named(&found.name);
+        let branches = branches.iter().map(named).collect();
         let selection = Selection {
             project: project.to_owned(),
-            branch: found.name.clone(),
+            branch,
             environment: found.label.clone(),
-            branches: distinct(|line| &line.name),
+            branches,
             environments: distinct(|line| &line.label),
         };
         let (branch, environment) = (found.branch, found.environment);
@@ -172,8 +185,14 @@ struct Line {
 impl Line {
     fn fits(&self, choice: &Choice) -> bool {
         let fits = |wanted: &str, name: &str| wanted.is_empty() || wanted == name;
-        fits(&choice.branch, &self.name) && fits(&choice.environment, &self.label)
+        let is_branch = choice.branch.is_empty() || name_of(&choice.branch) == self.name;
+        is_branch && fits(&choice.environment, &self.label)
     }
+}
+
+/// The name of a branch that somebody chose.
+fn name_of(chosen: &str) -> &str {
+    if chosen == NO_BRANCH { "" } else { chosen }
 }
 
 pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
@@ -237,11 +256,6 @@ pub(super) fn event_row(
 
 pub(super) fn state_of(number: i64) -> Result<State, StoreError> {
     State::of_number(number).ok_or_else(|| StoreError::Broken(format!("{number} is no state of a leak")))
-}
-
-/// The commit that a key names; empty: a run without one.
-pub(super) fn sha(key: &str) -> &str {
-    if key.starts_with("run-") { "" } else { key }
 }
 
 /// First parents, from rows of a commit and its first parent.

@@ -128,7 +128,9 @@ impl Store {
             }
             let comes_and_goes = state == State::Fixed && flaky.contains(&leak);
             let is_fixed = state == State::Fixed && !comes_and_goes;
-            let fixed = if is_fixed { sha(&key).to_owned() } else { String::new() };
+            let confirmed: Option<String> = row.try_get(8)?;
+            let fixed = if is_fixed { confirmed.unwrap_or(key) } else { String::new() };
+            let fixed = sha(&fixed).to_owned();
             let known = BaseLeak {
                 alive: state.is_alive() || comes_and_goes,
                 flaky: is_flaky,

@@ -42,7 +42,7 @@ impl Store {
         let names = self.test_names(id, rosters.iter().flat_map(|roster| roster.keys().copied())).await?;
         let Some(before) = both.seen(before, &names)? else { return Ok(None) };
         let Some(after) = both.seen(after, &names)? else { return Ok(None) };
-        let choice = Choice { branch: after.row.branch.clone(), environment: after.row.environment.clone() };
+        let choice = Choice::of(&after.row);
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let comparison = Comparison::between(&before.side, &after.side);
         let stacks = comparison

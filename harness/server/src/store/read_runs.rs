@@ -63,7 +63,7 @@ impl Store {
         let row = sqlx::query(sql::RUN).bind(id).bind(run).fetch_optional(&self.pool).await?;
         let Some(row) = row else { return Ok(None) };
         let head = run_row(&row)?;
-        let choice = Choice { branch: head.branch.clone(), environment: head.environment.clone() };
+        let choice = Choice::of(&head);
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let previous: Option<i64> = row.try_get(21)?;
         let (tests, of) = self.tests_of_run((shown.project, run), &roster_of(&row)?, order, find).await?;

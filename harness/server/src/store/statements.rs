@@ -81,8 +81,10 @@ pub(super) const SET_PLACE: &str =
 /// Whole runs of a line that ran tests, however thoroughly they looked; the newest of each commit first.
 pub(super) const WHOLE_RUNS: &str = "SELECT run_id, commit_key, place, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 AND is_partial IN (0, 2, 4) AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
-/// Events of a line up to a place.
-pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.fingerprint, l.flaky, l.bytes, l.objects, l.first_key FROM event v \
+/// Events of a line up to a place. For a fix that uncommitted changes showed, the commit up to there that confirms it.
+pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.fingerprint, l.flaky, l.bytes, l.objects, l.first_key, \
+     CASE WHEN v.state = 3 AND v.commit_key LIKE 'run-%' THEN (SELECT MIN(q.commit_key) FROM run q WHERE q.project_id = v.project_id \
+     AND q.branch_id = v.branch_id AND q.commit_key = l.fixed_key AND q.place <= $4) END FROM event v \
      JOIN run r ON r.project_id = v.project_id AND r.run_id = v.run_id \
      JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
      JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
@@ -112,7 +114,7 @@ macro_rules! lines {
              JOIN environment e ON e.project_id = n.project_id AND e.environment_id = n.environment_id \
              WHERE n.project_id = $1",
             $rest,
-            " ORDER BY n.is_line DESC, n.newest_us DESC, n.branch_id, n.environment_id LIMIT 200"
+            " ORDER BY n.is_line DESC, CASE b.name WHEN '' THEN 1 ELSE 0 END, n.newest_us DESC, n.branch_id, n.environment_id LIMIT 200"
         )
     };
 }
@@ -249,9 +251,10 @@ pub(super) const TESTS_OF_LEAK: &str = "SELECT l.branch_id, l.environment_id, t.
 pub(super) const HAS_LEAKS: &str = "SELECT leak_id FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id IN ($4)";
 pub(super) const LINE_STATES: &str =
     "SELECT leak_id, state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3";
-/// Leaks that are alive, or were closed by an earlier run of this commit.
+/// Leaks that are alive, or were closed by an earlier run of this commit, or whose fix no commit has confirmed.
 pub(super) const FOLLOWED: &str = "SELECT leak_id, followed FROM leak_line WHERE project_id = $1 AND branch_id = $2 \
-     AND environment_id = $3 AND (state IN (1, 2, 4) OR followed_key = $4) ORDER BY leak_id";
+     AND environment_id = $3 AND (state IN (1, 2, 4) OR followed_key = $4 \
+     OR (state = 3 AND fixed_key LIKE 'run-%' AND $4 NOT LIKE 'run-%')) ORDER BY leak_id";
 pub(super) const SET_LEAK_LINE: &str = "INSERT INTO leak_line (project_id, branch_id, environment_id, leak_id, state, flaky, waived, \
      first_key, clean_key, last_key, fixed_key, since_us, last_run, recent, rate, bytes, objects, followed_key, followed) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \

@@ -688,11 +688,17 @@ fn runs_without_a_commit_count_one_by_one() {
 /// A commit of a short story: its number, the ancestors that its clone knows, when its run began, its tests.
 type Short<'t> = (usize, &'t [usize], usize, Vec<(&'static str, Option<Vec<&'static str>>)>);
 
-async fn add_short(store: &Store, (number, ancestors, started, tests): &Short<'_>) -> Added {
+async fn add_short(store: &Store, short: &Short<'_>) -> Added {
+    add_changed(store, short, false).await
+}
+
+/// `dirty`: with changes that are in no commit.
+async fn add_changed(store: &Store, (number, ancestors, started, tests): &Short<'_>, dirty: bool) -> Added {
     let commit = Commit { sha: sha(*number), branch: "main".into(), ..Commit::default() };
     let session = format!("s{number}-{started}");
     let ancestors = ancestors.iter().map(|number| sha(*number)).collect();
-    store.add(&manifest(&session, Some(commit), ancestors), &report(&session, *started, tests)).await.unwrap()
+    let manifest = Manifest { dirty, ..manifest(&session, Some(commit), ancestors) };
+    store.add(&manifest, &report(&session, *started, tests)).await.unwrap()
 }
 
 #[test]
@@ -836,7 +842,8 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
                     tests.push((name, (next(8) > 0).then_some(seen)));
                 }
                 tests.push(("A.other", Some(Vec::new())));
-                add_short(&store, &(commit, &ancestors, usize::try_from(run).unwrap(), tests)).await;
+                let dirty = next(5) == 0;
+                add_changed(&store, &(commit, &ancestors, usize::try_from(run).unwrap(), tests), dirty).await;
                 let kept = everything(&store).await;
                 refold(&store).await;
                 assert_eq!(kept, everything(&store).await, "seed {seed}, run {run}");

@@ -259,3 +259,50 @@ fn a_leak_that_came_back_names_the_commits_of_its_return_that_nobody_measured() 
         assert_eq!(shallow.came, Some(expected), "clones of depth 1 do not tell what is in between");
     });
 }
+
+/// Regression: the waiver of such a leak never became stale.
+#[test]
+fn a_fix_that_uncommitted_changes_showed_has_the_name_of_the_commit_that_confirms_it() {
+    block_on(async {
+        let dirty = |manifest: &mut Manifest, _: &mut RunReport| manifest.dirty = true;
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", clean())], as_it_is).await;
+        assert_eq!(story.again(&[("A.one", clean())], dirty).await, ["n1-a Fixed"]);
+        story.next(&[("A.one", None), ("A.two", clean())], as_it_is).await;
+        let base = async |story: &Story| {
+            let environment = Environment([("architecture".to_owned(), "x86_64".to_owned())].into());
+            let wanted = Wanted { branch: "main".into(), environment, commits: vec![sha(story.commit)] };
+            let base = story.store.base("tiles", &wanted).await.unwrap().unwrap();
+            (base.leaks["n1-a"].alive, base.leaks["n1-a"].fixed.clone())
+        };
+        assert_eq!(base(&story).await, (false, String::new()), "its test failed: nobody confirms it");
+        for _ in 0..2 {
+            story.next(&[("A.one", clean()), ("A.two", clean())], as_it_is).await;
+            assert_eq!(base(&story).await, (false, sha(3)));
+        }
+        let came = story.next(&[("A.one", leak()), ("A.two", clean())], as_it_is).await;
+        assert_eq!(came, ["n1-a Regressed"]);
+    });
+}
+
+#[test]
+fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", clean())], as_it_is).await;
+        let detached = |manifest: &mut Manifest, _: &mut RunReport| {
+            manifest.commit.as_mut().unwrap().branch.clear();
+        };
+        story.next(&[("A.one", leak())], detached).await;
+        let shown = async |branch: &str| {
+            let choice = Choice { branch: branch.into(), ..Choice::default() };
+            story.store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap()
+        };
+        let first = shown("").await;
+        assert_eq!((first.selection.branch.as_str(), first.of), ("main", 0));
+        assert_eq!(first.selection.branches, ["main", NO_BRANCH]);
+        let other = shown(NO_BRANCH).await;
+        assert_eq!((other.selection.branch.as_str(), other.of), (NO_BRANCH, 1));
+        assert_eq!(shown("main").await.selection.branches, first.selection.branches);
+    });
+}
