@@ -4,7 +4,7 @@
 //! come from tests: long ones are cut, and too many are refused.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
     HolderStep, Leak, Level, Metric, MetricValue, Outcome, Per, Problem, RunReport, SuiteReport, TestReport,
@@ -51,7 +51,7 @@ pub struct RunRecord {
     pub reasons: Vec<String>,
     /// Its tests, ordered by name. A suite's own figures belong to a test without a name.
     pub tests: Vec<TestRecord>,
-    /// Leaks by their id.
+    /// Leaks and one-time costs by their id.
     pub leaks: BTreeMap<String, Leak>,
     /// Which test had which leak.
     pub sightings: Vec<Sighting>,
@@ -247,6 +247,7 @@ impl RunRecord {
             leaks: BTreeMap::new(),
             sightings: Vec::new(),
         };
+        let mut all = Vec::new();
         for (test, leaks) in found.into_values().filter_map(|found| Some((found.told?, found.leaks))) {
             let ids = leaks.iter().map(|(leak, _)| &leak.id);
             ids.clone().try_for_each(|id| named("leak", id))?;
@@ -258,6 +259,12 @@ impl RunRecord {
             }
             record.saw(&leaks);
             record.tests.push(test);
+            all.extend(leaks);
+        }
+        // The amount and the holder of a one-time cost are not those of the leak.
+        all.sort_by_key(|(_, how)| *how == How::OneTime);
+        for (leak, _) in all {
+            record.leaks.entry(leak.id.clone()).or_insert_with(|| shortened(leak));
         }
         limited("leaks", record.leaks.len(), MOST_LEAKS)?;
         limited("leaks of tests", record.sightings.len(), MOST_SIGHTINGS)?;
@@ -274,13 +281,19 @@ impl RunRecord {
             if at == next {
                 let sighting = Sighting { leak: leak.id.clone(), test, how: *how, bytes: 0.0, count: 0.0 };
                 self.sightings.push(sighting);
-                self.leaks.entry(leak.id.clone()).or_insert_with(|| shortened(leak));
             }
             if let Some(sighting) = self.sightings.get_mut(at) {
                 sighting.bytes += leak.bytes_per_iteration;
                 sighting.count += leak.count_per_iteration;
             }
         }
+    }
+
+    /// The ids of its leaks. A one-time cost is none.
+    #[must_use]
+    pub fn leaking(&self) -> BTreeSet<&str> {
+        let leaks = self.sightings.iter().filter(|sighting| sighting.how != How::OneTime);
+        leaks.map(|sighting| sighting.leak.as_str()).collect()
     }
 
     /// Tests, without classes and the suites' own figures.
@@ -592,6 +605,21 @@ mod tests {
         assert!(first.name.len() <= LONGEST_NAME && second.name.len() <= LONGEST_NAME);
         assert_ne!(first.name, second.name);
         assert_eq!(kept()[0].name, first.name, "the same in each run");
+    }
+
+    /// Regression: the test that kept the memory once came first, and its title became that of the leak.
+    #[test]
+    fn a_leak_looks_as_where_it_leaks_and_a_one_time_cost_is_no_leak() {
+        let mut once = test("A.a", "pass", &[]);
+        let mut leaks = test("B.b", "fail", &[("n1-a", None)]);
+        once["one_time"] = leaks["leaks"].clone();
+        let mut other = leaks["leaks"][0].clone();
+        other["id"] = "n1-b".into();
+        once["one_time"].as_array_mut().unwrap().push(other);
+        leaks["leaks"][0]["title"] = "3 × 7 B".into();
+        let record = RunRecord::of(&report(&serde_json::json!([once, leaks]))).unwrap();
+        assert_eq!(record.leaks["n1-a"].title, "3 × 7 B");
+        assert_eq!((record.leaking(), record.leaks.len()), (BTreeSet::from(["n1-a"]), 2));
     }
 
     #[test]

@@ -130,7 +130,7 @@ pub fn runs(view: &Runs) -> String {
             run.tests.to_string(),
             run.failed.to_string(),
             run.leaks.to_string(),
-            if run.new_leaks > 0 { format!("{} new", run.new_leaks) } else { String::new() },
+            words::changes(run),
             run.environment.clone(),
         ]
     });

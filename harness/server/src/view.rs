@@ -48,8 +48,12 @@ pub struct RunRow {
     pub failed: u64,
     /// Distinct leaks, waived ones included.
     pub leaks: u64,
-    /// Leaks that are new or regressed by it; 0 for a review.
+    /// Leaks that are new by it; 0 for a review.
     pub new_leaks: u64,
+    /// Leaks that are back by it; 0 for a review.
+    pub regressed_leaks: u64,
+    /// Leaks that it showed to be fixed; 0 for a review.
+    pub fixed_leaks: u64,
     /// Target branch of its pull or merge request; empty: none.
     pub target: String,
 }

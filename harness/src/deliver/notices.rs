@@ -220,6 +220,8 @@ mod tests {
             failed: 1,
             leaks: 1,
             new_leaks: 1,
+            regressed_leaks: 0,
+            fixed_leaks: 0,
             target: String::new(),
         };
         Notice::of("tiles".to_owned(), run, changes.into_iter().map(change).collect(), shifts)

@@ -48,8 +48,9 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
             .markup("<td class=n>")
             .text(&run.failed.to_string());
         html.markup("<td class=n>").text(&run.leaks.to_string());
-        if run.new_leaks > 0 {
-            html.text(&format!(" ({} new)", run.new_leaks));
+        let changes = words::changes(run);
+        if !changes.is_empty() {
+            html.text(&format!(" ({changes})"));
         }
         html.markup("<td class=n>")
             .text(&words::duration(run.duration_ms))
@@ -241,6 +242,8 @@ mod tests {
             failed: 1,
             leaks: 3000,
             new_leaks: 0,
+            regressed_leaks: 0,
+            fixed_leaks: 0,
             target: "main".to_owned(),
         };
         let view = RunView {

@@ -35,6 +35,8 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         failed: 1,
         leaks: 1,
         new_leaks: 1,
+        regressed_leaks: 2,
+        fixed_leaks: 3,
         target: t(),
     };
     let leak = LeakRow {

@@ -2,7 +2,7 @@
 
 use memgate_model::{Verdict, format_bytes, short_commit};
 
-use crate::view::{Came, State};
+use crate::view::{Came, RunRow, State};
 
 /// The commit as it is shown; `–` if there is none.
 pub(crate) fn short(sha: &str) -> &str {
@@ -47,6 +47,13 @@ pub(super) const fn state(state: State) -> (&'static str, &'static str) {
 /// Bytes per iteration; for descriptors and threads, their number.
 pub(crate) fn amount(bytes: f64, title: &str) -> String {
     if bytes > 0.0 { format_bytes(bytes) } else { title.to_owned() }
+}
+
+/// What a run changed: `1 new, 2 regressed`; empty: nothing.
+pub(crate) fn changes(run: &RunRow) -> String {
+    let counts = [(run.new_leaks, "new"), (run.regressed_leaks, "regressed"), (run.fixed_leaks, "fixed")];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 /// How many commits were not measured before a leak came.

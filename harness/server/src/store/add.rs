@@ -266,7 +266,7 @@ impl Adding<'_> {
             .bind(i64::from(record.exit_code))
             .bind(number(record.count()))
             .bind(number(record.failed()))
-            .bind(number(record.leaks.len()))
+            .bind(number(record.leaking().len()))
             .bind(expires)
             .execute(&mut *self.transaction)
             .await?;
@@ -340,16 +340,17 @@ impl Adding<'_> {
         tests: &[i64],
         unproven: bool,
     ) -> Result<BTreeMap<i64, Seen>, StoreError> {
-        // An unproven run must not change how a leak looks.
-        let add_leak = if unproven { sql::ADD_LEAK_ONCE } else { sql::ADD_LEAK };
-        let mut leaks = Vec::new();
-        // Sorted by name: two programs that add the same leaks cannot deadlock.
+        // An unproven run must not change how a leak looks, nor may what is kept once, for example after its fix.
+        let leaking = if unproven { BTreeSet::new() } else { record.leaking() };
+        let (mut leaks, mut once) = (Vec::new(), Vec::new());
         for (fingerprint, leak) in &record.leaks {
             let id = self.ids.next();
             let body = serde_json::to_string(leak)?;
-            leaks.push([self.project.into(), id.into(), fingerprint.clone().into(), body.into()]);
+            let rows = if leaking.contains(fingerprint.as_str()) { &mut leaks } else { &mut once };
+            rows.push([self.project.into(), id.into(), fingerprint.clone().into(), body.into()]);
         }
-        rows::add(self.connection(), add_leak, leaks).await?;
+        rows::add(self.connection(), sql::ADD_LEAK, leaks).await?;
+        rows::add(self.connection(), sql::ADD_LEAK_ONCE, once).await?;
         let ids = self.leak_ids(&record.leaks.keys().collect::<Vec<_>>()).await?;
         let (mut sightings, mut seen) = (Vec::new(), BTreeMap::new());
         for sighting in &record.sightings {

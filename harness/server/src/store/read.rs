@@ -196,6 +196,7 @@ fn name_of(chosen: &str) -> &str {
 }
 
 pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
+    let regressed_leaks = unsigned(row.try_get("regressed")?);
     Ok(RunRow {
         run: row.try_get(0)?,
         session: row.try_get(1)?,
@@ -208,7 +209,10 @@ pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
         tests: unsigned(row.try_get(8)?),
         failed: unsigned(row.try_get(9)?),
         leaks: unsigned(row.try_get(10)?),
-        new_leaks: unsigned(row.try_get(11)?),
+        // The column counts both.
+        new_leaks: unsigned(row.try_get(11)?).saturating_sub(regressed_leaks),
+        regressed_leaks,
+        fixed_leaks: unsigned(row.try_get("fixed")?),
         target: row.try_get(12)?,
     })
 }

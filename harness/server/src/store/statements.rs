@@ -130,6 +130,8 @@ macro_rules! runs {
             "SELECT r.run_id, r.session, b.name, e.label, r.sha, r.started_us, r.duration_ms, r.verdict, r.tests, r.failed, \
              r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place, r.expires",
             $columns,
+            ", (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 4) AS regressed, \
+             (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 3) AS fixed",
             " FROM run r \
              JOIN branch b ON b.project_id = r.project_id AND b.branch_id = r.branch_id \
              JOIN environment e ON e.project_id = r.project_id AND e.environment_id = r.environment_id",

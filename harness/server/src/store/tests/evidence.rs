@@ -306,3 +306,29 @@ fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
         assert_eq!(shown("main").await.selection.branches, first.selection.branches);
     });
 }
+
+/// Regression: the leak then looked like the one-time cost, without its holder and its owners.
+#[test]
+fn what_a_fixed_leak_s_stack_keeps_once_does_not_change_how_the_leak_looked() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let owned = |_: &mut Manifest, report: &mut RunReport| {
+            report.suites[0].tests[0].leaks[0].owners = vec!["@maps".into()];
+        };
+        story.next(&[("A.one", leak())], owned).await;
+        let once = |_: &mut Manifest, report: &mut RunReport| {
+            let test = &mut report.suites[0].tests[0];
+            test.one_time = vec![Leak { id: "n1-a".into(), title: "1 × 72 B".into(), ..Leak::default() }];
+        };
+        assert_eq!(story.next(&[("A.one", clean())], once).await, ["n1-a Fixed"]);
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let view = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
+        assert_eq!((view.leak.title.as_str(), view.leak.owners), ("1 × 7 B", vec!["@maps".to_owned()]));
+        let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+        let columns: Vec<_> = runs.iter().map(|run| (run.leaks, run.new_leaks, run.fixed_leaks)).collect();
+        assert_eq!(columns, [(0, 0, 1), (1, 1, 0)], "what it keeps once is no leak of the run");
+        story.next(&[("A.one", leak())], owned).await;
+        let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+        assert_eq!((runs[0].new_leaks, runs[0].regressed_leaks, runs[0].fixed_leaks), (0, 1, 0));
+    });
+}
