@@ -55,7 +55,7 @@ fn add(
     let added = history::add(&address, &manifest, &report, None)?;
     let what = if added.already { "is in the history already" } else { "added" };
     console.line(&format!("{}: {what}", folder.display()));
-    if let Some(changes) = history::told(&added) {
+    if let Some(changes) = history::told(&added, &to.data, to.database.as_deref()) {
         console.line(&changes);
     }
     Ok(())

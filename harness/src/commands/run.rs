@@ -137,10 +137,10 @@ pub(super) fn deliver_to(
                     "waiting until the run is in the history: another process may hold it, 10 s at most";
                 let added = console.tell_if_slow(slow, || adding.join());
                 let added = added.unwrap_or_else(|defect| std::panic::resume_unwind(defect));
-                tell_added(added, console);
+                tell_added(added, destination.output_dir, console);
             }
             // No thread could be started.
-            Some((manifest, Err(_))) => tell_added(add(manifest), console),
+            Some((manifest, Err(_))) => tell_added(add(manifest), destination.output_dir, console),
             None => {}
         }
         delivered
@@ -190,10 +190,10 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<Str
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Failures are warnings: the verdict stays.
-fn tell_added(added: Result<Added, ExpectedError>, console: &Console) {
+fn tell_added(added: Result<Added, ExpectedError>, sessions: &Path, console: &Console) {
     match added {
         Ok(added) => {
-            if let Some(changes) = history::told(&added) {
+            if let Some(changes) = history::told(&added, sessions, None) {
                 console.line(&changes);
             }
         }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use memgate_config::History;
 use memgate_history::{Environment, Lines, Manifest};
 use memgate_model::{Commit, Origin, RunReport};
+use memgate_reports::quoted;
 use memgate_server::store::{Added, Store, StoreError, without_password};
 
 pub(crate) use self::git::Repository;
@@ -137,9 +138,10 @@ pub(crate) fn store_error(why: &dyn std::error::Error) -> ExpectedError {
     ExpectedError::Machinery { what: format!("failed to {what}"), hint: hint.to_owned() }
 }
 
-/// One line about what a run changed; `None`: nothing.
+/// One line about what a run changed, with commands that read the same history; `None`: nothing. `folder`, `database`:
+/// as for [`address`].
 #[must_use]
-pub(crate) fn told(added: &Added) -> Option<String> {
+pub(crate) fn told(added: &Added, folder: &Path, database: Option<&str>) -> Option<String> {
     let mut kinds = BTreeMap::<&str, u64>::new();
     for event in &added.events {
         *kinds.entry(event.kind.as_str()).or_default() += 1;
@@ -148,8 +150,15 @@ pub(crate) fn told(added: &Added) -> Option<String> {
         .into_iter()
         .filter_map(|kind| kinds.get(kind).map(|count| format!("{count} {kind}")))
         .collect();
+    let of = match database {
+        // A password belongs on no screen.
+        Some(database) if without_password(database) != database => String::new(),
+        Some(database) => format!(" --database {}", quoted(database)),
+        None if folder == Path::new(crate::session::ROOT) => String::new(),
+        None => format!(" --data {}", quoted(&folder.to_string_lossy())),
+    };
     (!parts.is_empty())
-        .then(|| format!("history: {} · memgate history leaks · memgate serve", parts.join(", ")))
+        .then(|| format!("history: {} · memgate history leaks{of} · memgate serve{of}", parts.join(", ")))
 }
 
 #[cfg(test)]
@@ -171,6 +180,30 @@ mod tests {
         assert_eq!(branch("", &["fix", "main"]), "main");
         assert_eq!(branch("", &["fix", "next"]), "fix");
         assert_eq!((branch("", &[]).as_str(), branch("x", &["main"]).as_str()), ("", "x"));
+    }
+
+    #[test]
+    fn what_a_run_changed_is_told_with_commands_that_read_its_history() {
+        let folder = tempfile::tempdir().unwrap();
+        let leak = memgate_model::Leak { id: "n1-a".into(), ..memgate_model::Leak::default() };
+        let test = memgate_model::TestReport {
+            leaks: vec![leak],
+            ..memgate_model::TestReport::new("A.a", Verdict::Fail)
+        };
+        let suite =
+            memgate_model::SuiteReport::new("t", memgate_model::Runner::Gtest, Verdict::Fail, vec![test]);
+        let report = RunReport {
+            started: "2026-11-21T10:00:00Z".to_owned(),
+            ..RunReport::new("tiles", "s", Verdict::Fail, vec![suite])
+        };
+        let manifest = Manifest { project: "tiles".into(), session: "s".into(), ..Manifest::default() };
+        let added = add(&address(folder.path(), None), &manifest, &report, None).unwrap();
+        let line = |folder: &str, database| told(&added, Path::new(folder), database).unwrap();
+        assert_eq!(line(".memgate", None), "history: 1 new · memgate history leaks · memgate serve");
+        let of = |of: &str| format!("history: 1 new · memgate history leaks {of} · memgate serve {of}");
+        assert_eq!(line("a b", None), of("--data 'a b'"));
+        assert_eq!(line(".memgate", Some("sqlite:x.db")), of("--database sqlite:x.db"));
+        assert!(!line(".memgate", Some("postgres://u:secret@h/d")).contains("secret"));
     }
 
     #[test]
