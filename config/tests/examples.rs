@@ -274,7 +274,7 @@ fn history_is_kept_unless_it_is_off() {
         (upload.server.as_str(), upload.mode),
         ("https://memgate.example.com", UploadMode::BestEffort)
     );
-    assert_eq!((upload.token.as_deref(), upload.wait.as_secs()), (Some("MEMGATE_TOKEN"), 60));
+    assert_eq!((upload.token.as_deref(), upload.wait.as_secs()), (Some("MEMGATE_TOKEN"), 30));
     assert!(example("full.yaml").secrets().contains(&("history.token", "MEMGATE_TOKEN")));
 }
 

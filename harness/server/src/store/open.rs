@@ -128,13 +128,17 @@ async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
         })
     });
     // A pool retries until its timeout, and then reports the timeout instead of the cause.
-    let first = tokio::time::timeout(CONNECTING, AnyConnection::connect(&url)).await;
-    let silent = |_| sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
-    let mut first = first.map_err(silent).flatten().map_err(failed(address))?;
+    let mut first = first_connection(&url, CONNECTING).await.map_err(failed(address))?;
     let secret = prepare(&mut first, address, access).await?;
     first.close().await.map_err(failed(address))?;
     let pool = options.connect(&url).await.map_err(failed(address))?;
     Ok(Store { pool, is_postgres, secret, prepared: Arc::default() })
+}
+
+/// Connects to a database that answers within `limit`. sqlx itself waits for ever.
+async fn first_connection(url: &str, limit: Duration) -> Result<AnyConnection, sqlx::Error> {
+    let silent = || sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
+    tokio::time::timeout(limit, AnyConnection::connect(url)).await.unwrap_or_else(|_| Err(silent()))
 }
 
 /// Checks that the database is ours, and makes or checks its tables.
@@ -251,6 +255,16 @@ mod tests {
         ] {
             assert_eq!(without_password(address), shown);
         }
+    }
+
+    /// Regression: every command waited for ever.
+    #[test]
+    fn a_database_that_accepts_and_says_nothing_is_an_error() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("postgres://memgate@{}/memgate", silent.local_addr().unwrap());
+        install_default_drivers();
+        let connected = super::super::tests::block_on(first_connection(&url, Duration::from_millis(50)));
+        assert!(connected.unwrap_err().to_string().contains("it does not answer"));
     }
 
     #[test]
