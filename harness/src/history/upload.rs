@@ -452,7 +452,8 @@ pub(super) fn transport(url: &str, why: &ureq::Error) -> Failed {
 /// The pause before the next attempt; `None`: the time is over. The last attempt is made when the time ends, unless the
 /// server wants it later.
 fn next_pause(after: Option<Duration>, pause: Duration, left: Duration) -> Option<Duration> {
-    let next = after.map_or_else(|| (pause + jitter(pause)).min(left), |after| after + jitter(pause));
+    let next =
+        after.map_or_else(|| (pause + jitter(pause)).min(left), |after| after.saturating_add(jitter(pause)));
     (!left.is_zero() && next <= left).then_some(next)
 }
 
@@ -515,6 +516,8 @@ mod tests {
         assert_eq!(next_pause(None, seconds(16), seconds(9)), Some(seconds(9)), "one last attempt");
         assert_eq!(next_pause(None, seconds(16), Duration::ZERO), None);
         assert_eq!(next_pause(Some(seconds(20)), seconds(1), seconds(9)), None, "the server wants it later");
+        let never = (0..100).map(|_| next_pause(Some(Duration::MAX), seconds(30), seconds(9)));
+        assert_eq!(never.flatten().count(), 0, "a time that no clock has");
         let pause = next_pause(Some(seconds(2)), seconds(1), seconds(9)).unwrap();
         assert!((2.0..=2.25).contains(&pause.as_secs_f64()), "{pause:?}");
     }
