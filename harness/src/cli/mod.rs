@@ -52,7 +52,8 @@ fn explained(mistake: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(word)) = mistake.get(ContextKind::InvalidSubcommand) {
         let usage = mistake.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
         let is_similar = mistake.get(ContextKind::SuggestedSubcommand).is_some();
-        if is_similar || !usage.contains("memgate [OPTIONS] <COMMAND>") {
+        // `Usage: memgate [OPTIONS] <COMMAND>`: one of `memgate` itself, not of `memgate heap`.
+        if is_similar || usage.split_whitespace().nth(2) != Some("[OPTIONS]") {
             return mistake;
         }
         let what = format!("there is no command `{word}`: if it is a program, memgate run -- {word}");
@@ -94,7 +95,9 @@ mod tests {
         assert!(told("memgate run build/tests").contains(hint), "{}", told("memgate run build/tests"));
         assert!(!told("memgate run --no-such-option").contains("goes after"));
         assert!(told("memgate build/tests").contains("if it is a program, memgate run -- build/tests"));
-        assert!(!told("memgate histry").contains("program,") && !told("memgate heap zz").contains("program,"));
+        assert!(
+            !told("memgate histry").contains("program,") && !told("memgate heap zz").contains("program,")
+        );
         assert!(!told("memgate report a b c").contains("goes after"));
     }
 

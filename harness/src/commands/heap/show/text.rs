@@ -78,8 +78,11 @@ fn paths_lines(analysis: &Analysis, top: usize) -> Vec<String> {
 fn classes_lines(rows: &[ClassRow], hidden: usize, (count, bytes): (u64, u64)) -> Vec<String> {
     let retained = rows.iter().any(|row| row.retained.is_some());
     // Two totals of one dump differ: each says what it counts.
-    let which = if retained { "that are reachable, class objects too" } else { "without class objects" };
-    let mut lines = vec![format!("{} objects, {}: {which}", number(count), exact_bytes(bytes))];
+    let (objects, which) = match retained {
+        true => ("reachable objects", "class objects count"),
+        false => ("objects", "class objects do not count"),
+    };
+    let mut lines = vec![format!("{} {objects}, {} ({which})", number(count), exact_bytes(bytes))];
     let title = if retained { "    retained      largest" } else { "" };
     lines.push(format!("{:>12} {:>14} {title}  class", "objects", "bytes"));
     for row in rows {
