@@ -4,10 +4,10 @@ use std::path::Path;
 
 use memgate_config::nearest;
 use memgate_history::Manifest;
-use memgate_model::{Metric, RunReport};
+use memgate_model::{Metric, RunReport, format_list};
 use memgate_server::store::{Choice, Store, StoreError, without_password};
 use memgate_server::text;
-use memgate_server::view::{LeakFilter, State, StateFilter};
+use memgate_server::view::{LeakFilter, Selection, State, StateFilter};
 use serde::Serialize;
 
 use super::{report, settings};
@@ -163,6 +163,8 @@ pub(super) struct Asked {
     pub(super) store: Store,
     pub(super) project: String,
     pub(super) choice: Choice,
+    /// What to do if there is no such line.
+    other_lines: String,
     json: bool,
 }
 
@@ -196,7 +198,14 @@ impl Asked {
             branch: of.branch.clone().unwrap_or_default(),
             environment: of.environment.clone().unwrap_or_default(),
         };
-        Ok(Self { store, project, choice, json: false })
+        let mut other_lines = "`memgate history runs` shows the newest line".to_owned();
+        if of.branch.is_some() || of.environment.is_some() {
+            let newest = store.runs(&project, &Choice::default(), None).await;
+            if let Some(newest) = newest.map_err(|why| history::store_error(&why))? {
+                other_lines = nearest_line(&choice, &newest.selection);
+            }
+        }
+        Ok(Self { store, project, choice, other_lines, json: false })
     }
 
     /// Prints lines as they come: there may be millions.
@@ -217,11 +226,9 @@ impl Asked {
     /// The error for an entry that is not in the history.
     pub(super) fn missing(&self, wanted: Wanted) -> ExpectedError {
         let (what, hint) = match wanted {
-            Wanted::Line => {
-                ("line", "`memgate history runs` shows the branches and environments that have runs")
-            }
-            Wanted::Leak => ("leak", "`memgate history leaks --state any` lists those of a line"),
-            Wanted::Test => ("test", "`memgate history export` lists the tests of a line"),
+            Wanted::Line => ("line", self.other_lines.clone()),
+            Wanted::Leak => ("leak", "`memgate history leaks --state any` lists those of a line".to_owned()),
+            Wanted::Test => ("test", "`memgate history export` lists the tests of a line".to_owned()),
         };
         ExpectedError::missing(format!("no such {what} in the history of {}", self.project), hint)
     }
@@ -269,6 +276,21 @@ fn nearest_test<'t>(test: &str, tests: &'t [String]) -> Option<&'t String> {
     full.iter().copied().find(|full| Some(full.as_str()) == near).or_else(|| full.first().copied())
 }
 
+/// The branch or environment that somebody probably meant, or those that there are.
+fn nearest_line(choice: &Choice, known: &Selection) -> String {
+    const MOST: usize = 20;
+    let (what, named, known) = match choice.branch.as_str() {
+        branch if branch.is_empty() || known.branches.iter().any(|known| known == branch) => {
+            ("environments", choice.environment.as_str(), &known.environments)
+        }
+        branch => ("branches", branch, &known.branches),
+    };
+    match nearest(named, known.iter().map(String::as_str)) {
+        Some(near) if near != named => format!("did you mean `{near}`?"),
+        _ => format!("the {what} are: {}", format_list(known, MOST)),
+    }
+}
+
 /// A hint if nothing has this value of a filter: an empty list would look like a good one.
 fn not_there(what: &str, value: &str, known: &[String]) -> Option<String> {
     if value.is_empty() || known.iter().any(|known| known == value) {
@@ -311,6 +333,25 @@ mod tests {
         ] {
             assert_eq!(nearest_test(test, &tests).map(String::as_str), near, "{test}");
         }
+    }
+
+    #[test]
+    fn a_line_that_is_not_there_is_told_with_those_that_are() {
+        let known = Selection {
+            project: "tiles".to_owned(),
+            branch: "main".to_owned(),
+            environment: "x86_64".to_owned(),
+            branches: vec!["main".to_owned(), "release/1".to_owned()],
+            environments: vec!["x86_64".to_owned()],
+        };
+        let told = |branch: &str, environment: &str| {
+            let choice = Choice { branch: branch.to_owned(), environment: environment.to_owned() };
+            nearest_line(&choice, &known)
+        };
+        assert_eq!(told("mian", ""), "did you mean `main`?");
+        assert_eq!(told("zebra", ""), "the branches are: main, release/1");
+        assert_eq!(told("main", "x86"), "did you mean `x86_64`?");
+        assert_eq!(told("", "zebra"), "the environments are: x86_64");
     }
 
     #[test]
