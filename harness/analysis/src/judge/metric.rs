@@ -133,7 +133,7 @@ impl Measured<'_> {
         let against = Against { measured: self, threshold, allowed, groups };
         let (end_to_end, own) = self.growths(allowed);
         if self.alone && grows(&end_to_end) && own.slope.high <= threshold.limit {
-            against.raise_of_outside(&end_to_end, judgement);
+            against.raise_of_outside(&end_to_end, &own, judgement);
         } else {
             against.raise_of_total(judgement);
         }
@@ -148,23 +148,26 @@ impl Against<'_> {
     }
 
     /// It grows, but not by what its windows added.
-    fn raise_of_outside(&self, end_to_end: &Growth, judgement: &mut Judgement) {
+    fn raise_of_outside(&self, end_to_end: &Growth, inside: &Growth, judgement: &mut Judgement) {
         let Self { measured, threshold, allowed, .. } = self;
         let (metric, level) = (measured.metric, threshold.level.verdict());
+        // The windows may add as much as is allowed.
+        let outside = if inside.slope.slope > 0.0 { ", in part outside of" } else { " outside of" };
         // The test may free as much memory of its set-up as it leaks.
         let own = self.largest(|born_in_test| born_in_test).filter(|growth| !is_few(growth, *allowed));
-        let (verdict, slope, what) = match own {
-            Some(growth) => (level, growth.slope.slope, "per iteration in one place"),
+        let (verdict, slope, place) = match own {
+            Some(growth) => (level, growth.slope.slope, " in one place".to_owned()),
             None if measured.ends_itself => {
-                let what = "per iteration outside of the windows that the program gives the test";
-                (level, end_to_end.slope.slope, what)
+                let place = format!("{outside} the windows that the program gives the test");
+                (level, end_to_end.slope.slope, place)
             }
             None => {
-                let what = "per iteration outside of the test itself, in the set-up of its suite or in another thread";
-                (Verdict::Warn, end_to_end.slope.slope, what)
+                let place =
+                    format!("{outside} the test itself, in the set-up of its suite or in another thread");
+                (Verdict::Warn, end_to_end.slope.slope, place)
             }
         };
-        judgement.raise(verdict, too_much(metric, slope, what, threshold.limit));
+        judgement.raise(verdict, too_much(metric, slope, &format!("per iteration{place}"), threshold.limit));
     }
 
     fn raise_of_total(&self, judgement: &mut Judgement) {

@@ -398,6 +398,25 @@ fn growth_between_the_windows_is_not_the_tests() {
     );
 }
 
+#[test]
+fn growth_that_is_only_in_part_outside_of_the_windows_is_told_as_such() {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| p.alloc(5, 48, 1));
+    let mut again = Process::confirm();
+    for i in 0..20 {
+        again.run(TEST, i, |p| p.alloc(5, 48, 1));
+        again.alloc(3, 72, 1);
+    }
+    let mut again = again.end();
+    again.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
+    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.into())));
+    let limit = Limit::fail(Metric::NativeLiveBytes, 50.0, ThresholdSource::Default);
+    let policy = GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
+    let reason =
+        "120 B per iteration, in part outside of the windows that the program gives the test (allowed 50 B)";
+    assert_verdict(&input, &policy, Verdict::Fail, reason, 1);
+}
+
 /// A thread frees the block after the test has ended, before the next iteration begins.
 #[test]
 fn what_is_freed_between_the_windows_does_not_grow() {
