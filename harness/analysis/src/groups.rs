@@ -102,6 +102,8 @@ pub(crate) struct Series {
     pub(crate) block: f64,
     /// Changes of each stack and size, ordered by stack.
     pub(crate) parts: Vec<Part>,
+    /// If it has several places: the others, the one that grew most first.
+    pub(crate) others: Vec<Rc<Place>>,
 }
 
 /// Changes of one stack and size.
@@ -123,9 +125,25 @@ impl Series {
             sizes: Sizes::new(),
             block: f64::INFINITY,
             parts: Vec::new(),
+            others: Vec::new(),
         };
         parts.iter().for_each(|part| series.add(part));
         Self { parts, ..series }
+    }
+
+    /// The sum of several places; `None` of none.
+    pub(crate) fn together(mut places: Vec<Self>) -> Option<Self> {
+        let grown = |series: &Self| series.parts.iter().map(Part::grown).sum::<f64>();
+        places.sort_by(|a, b| grown(b).total_cmp(&grown(a)));
+        let iterations = places.first()?.bytes.len();
+        let (all, parts): (Vec<_>, Vec<_>) = places.into_iter().map(|it| (it.place, it.parts)).unzip();
+        let (first, others) = all.split_first()?;
+        Some(Self { others: others.to_vec(), ..Self::of(Rc::clone(first), iterations, parts.concat()) })
+    }
+
+    /// All of its places.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.place).chain(&self.others).map(AsRef::as_ref)
     }
 
     fn add(&mut self, part: &Part) {
@@ -142,6 +160,12 @@ impl Series {
         }
         self.block = self.block.min(float(*size));
     }
+}
+
+/// The names that several places have in common, for waivers.
+pub(crate) fn common_names(place: &Place, others: &[Rc<Place>]) -> Vec<String> {
+    let is_common = |name: &&String| others.iter().all(|place| place.names.contains(name));
+    place.names.iter().filter(is_common).cloned().collect()
 }
 
 impl Part {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod beneath;
+mod by_turns;
 mod company;
 mod confirm;
 #[cfg(test)]

@@ -77,18 +77,31 @@ impl<'a> Holding<'a> {
         Self { record, found, by_place }
     }
 
-    /// Adds the holder to a leak, if holders were searched.
+    /// Adds the holder to a leak of one place, if holders were searched.
     pub(crate) fn tell(&self, leak: &mut Leak, resolve: &mut dyn Resolve) {
+        let place = leak.id.clone();
+        self.tell_of([place.as_str()], leak, resolve);
+    }
+
+    /// The same for a leak of these places.
+    pub(crate) fn tell_of<'p>(
+        &self,
+        places: impl IntoIterator<Item = &'p str>,
+        leak: &mut Leak,
+        resolve: &mut dyn Resolve,
+    ) {
         let Some(found) = self.found else { return };
-        let Some(all) = self.by_place.get(&leak.id) else {
+        let all: Vec<&HeldBlocks> =
+            places.into_iter().filter_map(|place| self.by_place.get(place)).flatten().copied().collect();
+        if all.is_empty() {
             let why = found.not_searched.clone().unwrap_or_else(|| "its blocks were gone by then".to_owned());
             let note = Some(why);
             leak.hold =
                 Some(Hold { reach: Reach::NotSearched, of_reach: 0, blocks: 0, note, others: Vec::new() });
             return;
-        };
+        }
         let mut others: Vec<OtherHold> = Vec::new();
-        for held in all {
+        for held in &all {
             let (reach, holder) = self.holder(held, resolve);
             let root =
                 |holder: &[HolderStep]| holder.first().map(|step| (step.kind.clone(), step.owner.clone()));

@@ -148,6 +148,12 @@ pub(crate) fn id_of_test(suite: &str, test: &str) -> String {
     id("n1-", ["no stack", suite, test].into_iter())
 }
 
+/// Id of growth that several places share, unique to this test: which of them have a part in it may differ from run to
+/// run.
+pub(crate) fn id_of_several(suite: &str, test: &str) -> String {
+    id("n1-", ["several places", suite, test].into_iter())
+}
+
 /// Id of a descriptor or thread with unknown origin: `kind` is `descriptor` or `thread`, `name` its normalised name.
 pub(crate) fn os_id(kind: &str, name: &str) -> String {
     id("o1-", [kind, name].into_iter())

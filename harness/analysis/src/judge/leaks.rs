@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use memgate_model::{Leak, LeakKind, format_bytes, format_count, format_counted};
+use memgate_model::{Frame, Leak, LeakKind, format_bytes, format_count, format_counted};
 
 use super::context::JudgeContext;
 use crate::groups::{Held, OsKind, Places, Sizes};
 use crate::java::JavaLeak;
 use crate::record::{Names, OsName, ProcessEnd, ProcessRecord, Window, by_name};
-use crate::signature::{Place, mapped_id, os_id, os_id_of_place};
+use crate::signature::{Place, mapped_id, normalised, os_id, os_id_of_place};
 use crate::stats::float;
 use std::collections::BTreeMap;
 
@@ -18,6 +18,32 @@ pub(super) const MAX_LISTED: usize = 50;
 /// A group as a leak that grows per iteration.
 pub(super) fn growing(place: &Place, bytes: f64, count: f64, sizes: &Sizes) -> Leak {
     native(place, bytes, count, title_per_iteration(count, bytes, sizes))
+}
+
+/// Names the other places of a leak that has several, and gives it their id.
+pub(super) fn name_others(leak: &mut Leak, others: &[Rc<Place>], id: String) {
+    leak.id = id;
+    let mut names: Vec<String> = Vec::new();
+    for name in others.iter().filter_map(|other| name_beside(&leak.frames, other)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let more = if names.len() > MAX_NAMES { ", …" } else { "" };
+    names.truncate(MAX_NAMES);
+    if !names.is_empty() {
+        leak.title = format!("{}, also from {}{more}", leak.title, names.join(", "));
+    }
+}
+
+/// The innermost function of a place that is not on this stack.
+fn name_beside(stack: &[Frame], place: &Place) -> Option<String> {
+    let functions = |stack: &'_ [Frame]| -> Vec<String> {
+        stack.iter().filter_map(|it| it.function.as_deref()).map(normalised).collect()
+    };
+    let known = functions(stack);
+    functions(&place.frames).into_iter().find(|name| !known.contains(name))
 }
 
 /// A group as a leak with everything that it holds, or that one execution left.

@@ -11,14 +11,15 @@ use super::leaks::OsGroup;
 use super::one_test::TestJudge;
 use super::wording::interval;
 use super::{curve, leaks};
-use crate::groups::{Held, OsKind, Places, Sizes, held};
+use crate::by_turns::by_turns;
+use crate::groups::{Held, OsKind, Places, Sizes, common_names, held};
 use crate::growth::{Allowed, Finding, Growth, judge_points};
 use crate::input::Repetition;
 use crate::measured::{self, When};
 use crate::native_holders::Holding;
 use crate::record::{ProcessEnd, sum};
 use crate::screen::{MAPPINGS_LOST, too_much};
-use crate::signature::Place;
+use crate::signature::{Place, id_of_several};
 use crate::stats::float;
 
 /// Fewer different lengths give no useful slope.
@@ -101,6 +102,27 @@ impl<'a> Lengths<'a> {
         judge_points(&points(&self.n, values), allowed)
     }
 
+    /// Makes one group of those that only together grow, with the stack of the largest.
+    fn put_together(&self, groups: Vec<Group>) -> Vec<Group> {
+        let grows = |values: &[f64]| self.slope(values, 0.0).finding == Finding::Grows;
+        let values: Vec<&[f64]> = groups.iter().map(|group| group.bytes.as_slice()).collect();
+        let together = by_turns(&values, 0, grows);
+        let (mut together, mut all): (Vec<_>, Vec<_>) =
+            groups.into_iter().enumerate().partition(|(at, _)| together.contains(at));
+        let last = |group: &Group| group.bytes.last().copied().unwrap_or_default();
+        together.sort_by(|(_, a), (_, b)| last(b).total_cmp(&last(a)));
+        all.extend(together.into_iter().reduce(|(at, mut sum), (_, group)| {
+            let add =
+                |sum: &mut [f64], more: &[f64]| sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            add(&mut sum.bytes, &group.bytes);
+            add(&mut sum.counts, &group.counts);
+            sum.sizes.extend(group.sizes);
+            sum.others.push(group.place);
+            (at, sum)
+        }));
+        all.into_iter().map(|(_, group)| group).collect()
+    }
+
     fn totals(&self, of: fn(&Counters) -> u64) -> Vec<f64> {
         self.ends.iter().map(|end| float(of(&end.counters))).collect()
     }
@@ -109,6 +131,8 @@ impl<'a> Lengths<'a> {
 /// A group at every length.
 struct Group {
     place: Rc<Place>,
+    /// If it has several places: the others.
+    others: Vec<Rc<Place>>,
     bytes: Vec<f64>,
     counts: Vec<f64>,
     sizes: Sizes,
@@ -172,7 +196,7 @@ impl TestJudge<'_, '_> {
         let mut unwaived = Vec::new();
         // Holders in the longest run, searched at the end of `main`.
         let held = lengths.runs.last().map(|run| Holding::new(&run.process.record, self.context.resolve));
-        for group in groups(self.context, &lengths.runs, lengths.moment) {
+        for group in lengths.put_together(groups(self.context, &lengths.runs, lengths.moment)) {
             let growth = lengths.slope(&group.bytes, 0.0);
             if growth.finding != Finding::Grows {
                 continue;
@@ -180,9 +204,13 @@ impl TestJudge<'_, '_> {
             let per_n = lengths.slope(&group.counts, 0.0).slope.slope;
             let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
             if let Some(held) = &held {
-                held.tell(&mut leak, self.context.resolve);
+                let places = std::iter::once(&group.place).chain(&group.others);
+                held.tell_of(places.map(|place| place.id.as_str()), &mut leak, self.context.resolve);
             }
-            if self.list(leak, &group.place.names) {
+            if !group.others.is_empty() {
+                leaks::name_others(&mut leak, &group.others, id_of_several(self.suite, self.id));
+            }
+            if self.list(leak, &common_names(&group.place, &group.others)) {
                 waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
                 waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, count)| *sum += count);
             } else {
@@ -356,6 +384,7 @@ fn groups(context: &mut JudgeContext<'_>, runs: &[&Repetition], moment: Moment) 
         for Held { place, bytes, count, sizes, .. } in held {
             let group = groups.entry(place.id.clone()).or_insert_with(|| Group {
                 place,
+                others: Vec::new(),
                 bytes: vec![0.0; runs.len()],
                 counts: vec![0.0; runs.len()],
                 sizes: Sizes::new(),

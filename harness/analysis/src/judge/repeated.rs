@@ -14,6 +14,7 @@ use super::metric::{Group, Measured};
 use super::one_test::TestJudge;
 use super::{curve, leaks};
 use crate::beneath::leaks_apart;
+use crate::by_turns::by_turns;
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{Allowed, Finding, is_over_exactly, judge_exact, judge_series, last_rise, rose_in_a_row};
 use crate::native_holders::Holding;
@@ -21,7 +22,7 @@ use crate::own_tests::{self, Origins};
 use crate::rare;
 use crate::record::{OsName, ProcessRecord, Window, sum};
 use crate::screen::{os_value, unmeasured_mappings};
-use crate::signature::Place;
+use crate::signature::{Place, id_of_several};
 use crate::stats::{as_f64, float};
 
 /// Largest pool that takes one descriptor or thread per execution. Larger numbers are limits of the system, for example
@@ -59,14 +60,16 @@ impl TestJudge<'_, '_> {
             Some(origins) => origins.series(self.id, &mut places, allowed),
             None => (leaks_apart(groups::series(self.id, &mut places), allowed), Vec::new()),
         };
+        let [groups, outside] = [groups, outside].map(|groups| self.put_together(groups, allowed));
         let held = Holding::new(record, self.context.resolve);
         let sorted = self.sort_groups(&groups, &held, allowed);
         let outside = self.sort_groups(&outside, &held, allowed);
 
         let block = groups::smallest_block(&groups);
+        let is_born = |series: &Series| series.places().any(|place| born.contains(&place.id));
         // Allocations outside the windows do not belong to the test.
         let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
-            for group in sorted.waived.iter().filter(|group| !in_test || born.contains(&group.place.id)) {
+            for group in sorted.waived.iter().filter(|group| !in_test || is_born(group)) {
                 values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
             }
             values
@@ -87,7 +90,7 @@ impl TestJudge<'_, '_> {
                 without(own_doing(&windows, live), of, true),
             ],
         };
-        let of_test = |series: &Series| origins.is_some() || born.contains(&series.place.id);
+        let of_test = |series: &Series| origins.is_some() || is_born(series);
         let mut judged: Vec<_> = sorted.unwaived.iter().map(|s| Group::of(s, of_test(s))).collect();
         judged.extend(outside.unwaived.iter().map(|series| Group::of(series, false)));
         let [bytes, own_bytes] = values(Counters::live_bytes, |g| &g.bytes);
@@ -140,6 +143,26 @@ impl TestJudge<'_, '_> {
         sorted.kept.into_iter().chain(outside.kept).collect()
     }
 
+    /// Makes one group of those that only together grow.
+    fn put_together(&self, groups: Vec<Series>, allowed: Allowed) -> Vec<Series> {
+        let is_known = |group: &Series| {
+            self.judgement.of_set_ups.contains_key(&group.place.id)
+                || self.judgement.handed.contains(&group.place.id)
+        };
+        let (known, groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_known);
+        let block = groups::smallest_block(&groups);
+        let grows = |values: &[f64]| {
+            !is_over_exactly(values, allowed.warm_up)
+                && judge_exact(values, Allowed { block, ..allowed }).finding == Finding::Grows
+        };
+        let values: Vec<&[f64]> = groups.iter().map(|group| group.bytes.as_slice()).collect();
+        let together: BTreeSet<usize> = by_turns(&values, allowed.warm_up, grows).into_iter().collect();
+        let (together, alone): (Vec<_>, Vec<_>) =
+            groups.into_iter().enumerate().partition(|(at, _)| together.contains(at));
+        let of = |numbered: Vec<(usize, Series)>| numbered.into_iter().map(|(_, group)| group);
+        known.into_iter().chain(of(alone)).chain(Series::together(of(together).collect())).collect()
+    }
+
     /// Lists the groups that grow as leaks and sorts all groups.
     fn sort_groups<'a>(&mut self, groups: &'a [Series], held: &Holding<'_>, allowed: Allowed) -> Sorted<'a> {
         let mut sorted = Sorted::default();
@@ -163,8 +186,11 @@ impl TestJudge<'_, '_> {
             }
             let count = judge_series(&group.counts, allowed).slope.slope;
             let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-            held.tell(&mut leak, self.context.resolve);
-            let is_waived = self.list(leak, &group.place.names);
+            held.tell_of(group.places().map(|place| place.id.as_str()), &mut leak, self.context.resolve);
+            if !group.others.is_empty() {
+                leaks::name_others(&mut leak, &group.others, id_of_several(self.suite, self.id));
+            }
+            let is_waived = self.list(leak, &groups::common_names(&group.place, &group.others));
             let list = if is_waived { &mut sorted.waived } else { &mut sorted.unwaived };
             list.push(group);
         }

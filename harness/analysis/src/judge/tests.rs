@@ -1337,6 +1337,24 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason, 0);
 }
 
+#[test]
+fn a_vector_of_a_plain_program_that_grows_from_several_places_is_one_leak() {
+    let run = |(at, n): (u32, u64)| {
+        let mut p = Process::screen();
+        p.alloc(1 + at % 3, 8 * n, 1);
+        p.works(n);
+        Repetition { n, process: p.end().into() }
+    };
+    let mut suite = SuiteInput { boundary: BoundaryQuality::Process, ..suite(vec![run((0, 1)).process]) };
+    let runs = (0..).zip([10, 20, 30, 40, 50]).map(run).collect();
+    suite.confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs));
+    let report = report(&run_of(suite), &GatePolicy::default());
+    let test = only(&report);
+    let titles: Vec<_> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!(test.verdict, Verdict::Fail);
+    assert_eq!(titles, ["growing allocation, 8 B more per iteration, also from leak_1, leak_3"]);
+}
+
 /// Regression test: only memory was compared, so the program passed with all of these.
 #[test]
 fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
@@ -1603,4 +1621,40 @@ fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
     let waivers = vec![waiver(WaiverMatch::Leak(one.clone()), None)];
     let waived = leaks(&GatePolicy { waivers, ..GatePolicy::default() });
     assert_eq!(waived, [(one.clone(), true), (other.clone(), false)]);
+}
+
+/// Regression test: a vector that three functions enlarge failed its test without a leak, so nobody could waive it.
+#[test]
+fn a_vector_that_grows_from_several_places_is_one_leak_of_its_test() {
+    let grows = |p: &mut Process, i: u32| {
+        let capacity = |i: u32| i.next_power_of_two();
+        let place = |capacity: u32| 1 + capacity.trailing_zeros() % 3;
+        let (before, now) = (capacity(i.max(1)), capacity(i + 1));
+        if i == 0 || before != now {
+            p.alloc(place(now), 8 * u64::from(now), 1);
+        }
+        if before != now {
+            p.free(place(before), 8 * u64::from(before), 1);
+        }
+    };
+    let told = |executions: u32, waivers: Vec<Waiver>| {
+        let policy = GatePolicy { waivers, ..GatePolicy::default() };
+        let mut report = report(&screened_and_repeated(executions, grows), &policy);
+        let mut test = report.suites.remove(0).tests.remove(0);
+        (test.verdict, test.leaks.remove(0), test.leaks.len())
+    };
+    let (verdict, leak, others) = told(1000, Vec::new());
+    assert_eq!(
+        (verdict, others, leak.frames[0].function.as_deref()),
+        (Verdict::Fail, 0, Some("leak_2(int)"))
+    );
+    assert!(leak.title.ends_with(" more per iteration, also from leak_1, leak_3"), "{}", leak.title);
+    let (_, later, _) = told(1900, Vec::new());
+    assert_eq!((leak.id == later.id, later.frames[0].function.as_deref()), (true, Some("leak_3(int)")));
+    assert_eq!(told(1000, vec![waiver(WaiverMatch::Leak(leak.id), None)]).0, Verdict::Pass);
+    let frame = |part: &'static str| {
+        let pattern = FramePattern::new(part, move |name: &str| name.contains(part));
+        told(1000, vec![waiver(WaiverMatch::Frame(pattern), None)]).0
+    };
+    assert_eq!((frame("leak_2"), frame("TestBody")), (Verdict::Fail, Verdict::Pass));
 }
