@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use super::read::sha;
 use super::transaction::Adding;
 use super::{StoreError, rows, statements as sql};
 
@@ -217,7 +218,9 @@ impl Lookup {
             traces.without_suite.clear();
         }
         let gone = judged.is_empty() && has_suite && !of.is_partial;
-        let suite_gone = !has_suite && !of.is_partial && traces.lacks_suite(&of.key);
+        // Whoever tries a change may run one program after the other, each by itself.
+        let is_of_commit = !sha(&of.key).is_empty();
+        let suite_gone = !has_suite && !of.is_partial && is_of_commit && traces.lacks_suite(&of.key);
         let listed = !judged.is_empty();
         let judged = traces.tells_absence(of, &judged);
         if let Some(seen) = seen {

@@ -155,6 +155,22 @@ fn the_leaks_of_a_suite_that_is_no_more_are_gone_after_three_commits() {
     });
 }
 
+/// Regression test: `memgate run -- ./a` and three times `memgate run -- ./b` said that the leaks of `a` are gone.
+#[test]
+fn runs_of_another_program_with_uncommitted_changes_do_not_show_that_a_suite_is_no_more() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let other = |manifest: &mut Manifest, report: &mut RunReport| {
+            manifest.dirty = true;
+            report.suites[0].name = "other".into();
+        };
+        story.next(&[("A.one", leak())], as_it_is).await;
+        for _ in 0..4 {
+            assert_eq!(story.next(&[("B.b", clean())], other).await, ["n1-a New"]);
+        }
+    });
+}
+
 #[test]
 fn a_clock_that_is_ahead_does_not_keep_its_run_the_newest() {
     block_on(async {
