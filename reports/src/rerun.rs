@@ -66,8 +66,9 @@ fn selected_by_argument(tests: &[String], selected: &str) -> Option<Vec<String>>
     if !is_ctest || chooses || selected.contains(['/', '*']) {
         return None;
     }
+    // A project may put a prefix before the name, but the test of another suite may end in the same letters.
     let escaped = selected.replace('.', r"\.");
-    Some([tests, &["-R".to_owned(), format!("{escaped}$")]].concat())
+    Some([tests, &["-R".to_owned(), format!("(^|[^A-Za-z0-9]){escaped}$")]].concat())
 }
 
 /// Selects a test, or the smallest group that contains it; `None`: only all tests together can be run.
@@ -153,7 +154,7 @@ mod tests {
             (
                 "memgate run -- ctest --test-dir b",
                 "Map.Leaks",
-                Some(r"memgate run -- ctest --test-dir b -R 'Map\.Leaks$'"),
+                Some(r"memgate run -- ctest --test-dir b -R '(^|[^A-Za-z0-9])Map\.Leaks$'"),
             ),
             ("memgate run -- ctest -R Map", "Map.Leaks", None),
             ("memgate run -- ctest", "Tiles/Map.Leaks/3", None),
