@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -106,11 +107,11 @@ impl Copy {
         if status_number(&told.pid.to_string(), "PPid:") != Some(prepared.guest.into()) {
             return Err("the copy of the process is not where it was said to be".to_owned());
         }
-        let mut copy = Self { told, memory: Remote(None), mappings: Vec::new(), threads: Vec::new(), pidfd };
-        let of_copy = |what| format!("/proc/{}/{what}", copy.told.pid);
-        copy.memory = Remote(Some(File::open(of_copy("mem")).map_err(refused)?));
-        let maps = fs::read_to_string(of_copy("maps")).map_err(refused)?;
+        let mut copy =
+            Self { told, memory: Remote::default(), mappings: Vec::new(), threads: Vec::new(), pidfd };
+        let maps = fs::read_to_string(format!("/proc/{}/maps", copy.told.pid)).map_err(refused)?;
         copy.mappings = parse_maps(&maps);
+        copy.memory = Remote::open(copy.told.pid, &copy.mappings).map_err(refused)?;
         if !copy.is_there() {
             return Err("the copy of the process cannot be read (ptrace_scope, a container?)".to_owned());
         }
@@ -217,11 +218,32 @@ impl Drop for Copy {
 }
 
 /// `/proc/PID/mem` of a process that may end at any time: unreadable memory counts as absent.
-struct Remote(Option<File>);
+#[derive(Default)]
+struct Remote {
+    memory: Option<File>,
+    /// `/proc/PID/pagemap`; `None`: it is unknown which pages were written to.
+    pages: Option<File>,
+    /// Mappings whose pages are zeros until they are written to, in ascending order.
+    anonymous: Vec<Range<u64>>,
+}
+
+/// How many pages are looked at together.
+const PAGES: usize = 512;
+
+impl Remote {
+    fn open(pid: u32, mappings: &[Mapping]) -> std::io::Result<Self> {
+        let anonymous = mappings.iter().filter(|mapping| !mapping.of_file && !mapping.shared);
+        Ok(Self {
+            memory: Some(File::open(format!("/proc/{pid}/mem"))?),
+            pages: File::open(format!("/proc/{pid}/pagemap")).ok(),
+            anonymous: anonymous.map(|mapping| mapping.range.clone()).collect(),
+        })
+    }
+}
 
 impl Memory for Remote {
     fn read(&self, at: u64, into: &mut [u8]) -> usize {
-        let Some(file) = &self.0 else { return 0 };
+        let Some(file) = &self.memory else { return 0 };
         let mut read = 0;
         while let Some(rest) = into.get_mut(read..).filter(|rest| !rest.is_empty()) {
             match file.read_at(rest, at.wrapping_add(read as u64)) {
@@ -230,6 +252,22 @@ impl Memory for Remote {
             }
         }
         read
+    }
+
+    fn written(&self, range: Range<u64>) -> u64 {
+        let mapping = self.anonymous.partition_point(|mapping| mapping.end <= range.start);
+        let mapping = self.anonymous.get(mapping).filter(|mapping| mapping.contains(&range.start));
+        let Some((mapping, pages)) = mapping.zip(self.pages.as_ref()) else { return range.start };
+        let page = rustix::param::page_size() as u64;
+        let first = range.start / page;
+        let mut entries = [0; PAGES * 8];
+        let read = pages.read_at(&mut entries, first * 8).unwrap_or(0);
+        // In memory, or swapped out.
+        let is_written = |entry: &[u8; 8]| u64::from_le_bytes(*entry) >> 62 != 0;
+        let (entries, _) = entries[..read].as_chunks::<8>();
+        let unwritten = entries.iter().take_while(|entry| !is_written(entry)).count();
+        let end = (first + unwritten as u64) * page;
+        end.min(mapping.end).clamp(range.start, range.end)
     }
 }
 
@@ -319,5 +357,27 @@ mod tests {
         let other = NativeCopy { pid: 1, ..NativeCopy::default() };
         let why = Copy::open(&prepared, other).err().unwrap();
         assert_eq!(why, "the copy of the process is not where it was said to be");
+    }
+    /// Regression test: reading the untouched stacks of 2000 threads that nobody joined took a minute.
+    #[test]
+    fn pages_that_the_process_never_wrote_to_are_known() {
+        const HUGE: u64 = 2 << 20;
+        let mut block = vec![0_u8; 64 << 20];
+        block[40 << 20] = 1;
+        let start = block.as_ptr().addr() as u64;
+        let at = start + (40 << 20);
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let memory = Remote::open(std::process::id(), &parse_maps(&maps)).unwrap();
+        let end = start + (64 << 20);
+        // The first page has the allocator's own data.
+        let (mut from, mut looks) = (start + HUGE, 0);
+        while memory.written(from..end) > from {
+            from = memory.written(from..end);
+            looks += 1;
+        }
+        assert!((at - HUGE..=at).contains(&from) && looks > 1, "{start:x} {from:x} {looks}");
+        assert_eq!(memory.written(at..end), at);
+        let after = (at + HUGE).next_multiple_of(HUGE);
+        assert!(memory.written(after..end) > after);
     }
 }
