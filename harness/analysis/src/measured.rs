@@ -40,7 +40,11 @@ pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Opt
             "not measured: {tests} tests ran at the same time, what each left cannot be told apart"
         ));
     }
-    window.incomplete.then(|| "not measured: part of what was recorded at its end is missing".to_owned())
+    let why = match (window.start_sequence, window.end_sequence) {
+        (0, 1..) => "its program reported its end without its start",
+        _ => "part of what was recorded at its end is missing",
+    };
+    window.incomplete.then(|| format!("not measured: {why}"))
 }
 
 /// When a process ended although it should have continued.

@@ -470,6 +470,29 @@ mod tests {
         assert!(record.goodbye.is_some() && record.open.is_empty() && record.damaged.is_none());
     }
 
+    /// Regression: the second end replaced what the test had left, and its leak passed.
+    #[test]
+    fn a_program_that_reports_an_end_twice_hides_no_leak() {
+        let twice = |others_open: bool| {
+            let mut p = Process::screen();
+            p.run("Map.insert", 0, |p| p.alloc(3, 37, 2));
+            if others_open {
+                p.start("Map.find", 0);
+            }
+            p.boundary(BoundaryKind::TestEnd, "Map.insert", 0, Vec::new(), 0, SnapshotScope::Survivors);
+            let end = p.frames.iter_mut().rev().find_map(|(frame, _)| match frame {
+                Frame::Boundary(boundary) => Some(boundary),
+                _ => None,
+            });
+            end.unwrap().open_tests = u32::from(others_open);
+            p.end()
+        };
+        for record in [twice(false), twice(true)] {
+            let [window] = record.windows.as_slice() else { panic!("one window") };
+            assert_eq!((window.left_bytes(), window.end_sequence), (74, 3));
+        }
+    }
+
     #[test]
     fn a_test_without_an_end_stays_open() {
         let mut p = Process::screen();
