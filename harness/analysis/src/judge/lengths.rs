@@ -256,16 +256,22 @@ impl TestJudge<'_, '_> {
         let limits = self.thresholds(metric, Per::Iteration);
         for threshold in &limits {
             let total = lengths.slope(values, threshold.limit);
-            let grows = |group: &Vec<f64>| lengths.slope(group, threshold.limit).finding == Finding::Grows;
-            let by_group = groups.iter().any(grows);
-            if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
+            let of_groups = groups.iter().map(|group| lengths.slope(group, threshold.limit));
+            let growing = of_groups.filter(|growth| growth.finding == Finding::Grows);
+            let largest = growing.map(|growth| growth.slope.slope).max_by(f64::total_cmp);
+            let level = threshold.level.verdict();
+            if total.finding == Finding::Grows {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
                 // A figure does not show at which moment it was counted, so the reason must contain it.
                 if per == PER_REPETITION {
-                    self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
+                    self.judgement.raise_figure(level, reason, String::new());
                 } else {
-                    self.judgement.raise(threshold.level.verdict(), reason);
+                    self.judgement.raise(level, reason);
                 }
+            } else if let Some(slope) = largest.filter(|_| total.slope.high > threshold.limit) {
+                // The total also has what comes and goes.
+                let what = format!("{per} in one place");
+                self.judgement.raise(level, too_much(metric, slope, &what, threshold.limit));
             } else if total.finding == Finding::Open {
                 let between = interval(metric, total.slope.low, total.slope.high);
                 let allowed = format_value(metric, threshold.limit);

@@ -1355,6 +1355,23 @@ fn a_vector_of_a_plain_program_that_grows_from_several_places_is_one_leak() {
     assert_eq!(titles, ["growing allocation, 8 B more per iteration, also from leak_1, leak_3"]);
 }
 
+/// Regression: the reason was the growth of the total, which may be negative.
+#[test]
+fn a_leak_beside_memory_that_comes_and_goes_is_told_with_its_own_figure() {
+    let noise = [4, 9, 1, 5, 2, 3];
+    let runs = (1..).zip(noise).map(|(n, others)| {
+        let mut p = Process::screen();
+        p.alloc(3, 77, n);
+        p.alloc(5, 100, others);
+        p.works(n);
+        Repetition { n, process: p.end().into() }
+    });
+    let mut input = process_suite(Process::screen().end(), &[(1, 0)]);
+    input.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs.collect()));
+    let reason = "77 B per repetition in one place (allowed 0 B)";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason, 1);
+}
+
 /// Regression test: only memory was compared, so the program passed with all of these.
 #[test]
 fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
