@@ -187,8 +187,8 @@ pub(crate) fn series(test: &str, places: &mut Places<'_>) -> Vec<Series> {
 
 /// The same, for chosen stacks only.
 pub(crate) fn series_of(test: &str, places: &mut Places<'_>, chosen: impl FnMut(u32) -> bool) -> Vec<Series> {
-    let steps = steps(places.record, test);
-    grouped(steps, places, chosen)
+    let steps = steps(places.record, test, chosen);
+    grouped(steps, places)
 }
 
 /// Where a test may add blocks.
@@ -207,17 +207,13 @@ pub(crate) fn own_series(
     places: &mut Places<'_>,
     chosen: impl FnMut(u32) -> bool,
 ) -> Vec<Series> {
-    let steps = own_steps(places.record, test, doing);
-    grouped(steps, places, chosen)
+    let steps = own_steps(places.record, test, doing, chosen);
+    grouped(steps, places)
 }
 
-fn grouped(
-    (steps, iterations): (HashMap<(u32, u64), Steps>, usize),
-    places: &mut Places<'_>,
-    mut chosen: impl FnMut(u32) -> bool,
-) -> Vec<Series> {
+fn grouped((steps, iterations): (HashMap<(u32, u64), Steps>, usize), places: &mut Places<'_>) -> Vec<Series> {
     let mut groups = BTreeMap::<String, Vec<Part>>::new();
-    let changed = |((stack, _), s): &((u32, u64), Steps)| (s.len() > 1 || s[0].0 > 0) && chosen(*stack);
+    let changed = |(_, s): &((u32, u64), Steps)| s.len() > 1 || s[0].0 > 0;
     let mut changing: Vec<_> = steps.into_iter().filter(changed).collect();
     changing.sort_unstable_by_key(|(key, _)| *key);
     for ((stack, size), steps) in changing {
@@ -233,7 +229,7 @@ fn grouped(
 /// The largest number of allocations that each group had at an end of the test.
 pub(crate) fn held_at_ends(test: &str, places: &mut Places<'_>) -> BTreeMap<String, f64> {
     let mut most = BTreeMap::<String, f64>::new();
-    let mut all: Vec<_> = steps(places.record, test).0.into_iter().collect();
+    let mut all: Vec<_> = steps(places.record, test, |_| true).0.into_iter().collect();
     all.sort_unstable_by_key(|(key, _)| *key);
     for ((stack, _), steps) in all {
         let count = steps.iter().map(|(_, count)| *count).max().unwrap_or(0);
@@ -298,11 +294,15 @@ pub(crate) fn smallest_block(series: &[Series]) -> f64 {
 
 /// Applies the changes of every window in turn and stores the state at the ends of `test`. Changes are relative to the
 /// window before, whatever test it belongs to.
-fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usize) {
+fn steps(
+    record: &ProcessRecord,
+    test: &str,
+    mut chosen: impl FnMut(u32) -> bool,
+) -> (HashMap<(u32, u64), Steps>, usize) {
     let mut all = HashMap::<(u32, u64), Steps>::new();
     let mut iteration = 0;
     for window in &record.windows {
-        for change in &window.changes {
+        for change in window.changes.iter().filter(|change| chosen(change.stack)) {
             let steps = all.entry((change.stack, change.size)).or_default();
             match steps.last_mut() {
                 Some((at, count)) if *at == iteration => *count = change.count,
@@ -320,7 +320,12 @@ fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usi
 }
 
 /// The same for what `test` alone added. If it freed more, the sum is 0.
-fn own_steps(record: &ProcessRecord, test: &str, doing: Doing) -> (HashMap<(u32, u64), Steps>, usize) {
+fn own_steps(
+    record: &ProcessRecord,
+    test: &str,
+    doing: Doing,
+    mut chosen: impl FnMut(u32) -> bool,
+) -> (HashMap<(u32, u64), Steps>, usize) {
     let mut now = HashMap::<(u32, u64), u64>::new();
     let mut all = HashMap::<(u32, u64), Steps>::new();
     let (mut iteration, mut is_after) = (0_usize, false);
@@ -330,7 +335,7 @@ fn own_steps(record: &ProcessRecord, test: &str, doing: Doing) -> (HashMap<(u32,
             Doing::Inside => own.then_some(iteration),
             Doing::After => is_after.then(|| iteration.saturating_sub(1)),
         };
-        for change in &window.changes {
+        for change in window.changes.iter().filter(|change| chosen(change.stack)) {
             let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
             if let Some(at) = at {
                 let steps = all.entry((change.stack, change.size)).or_default();

@@ -2,10 +2,10 @@
 //! tests run between two executions of one test.
 //!
 //! Data flow: the record of the screen shows which test allocated at which stack. A second run of the program shows at
-//! which stacks it grows ([`Origins`]). A test is judged by the places at which it allocated, and by places of no test
+//! which stacks it grows ([`AllOrigins`]). A test is judged by the places at which it allocated, and by places of no test
 //! that grow between its end and the start of the next test: otherwise such growth would belong to no test.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memgate_model::{Metric, Per, format_amount};
 
@@ -29,10 +29,27 @@ pub(crate) struct Origins {
     of_others: BTreeSet<u32>,
 }
 
-/// Does the program itself repeat this test, together with others?
-pub(crate) fn is_among_others(record: &ProcessRecord, test: &str) -> bool {
+/// The same for all tests of the program. It is made once: a program may have thousands of executions, and hundreds of
+/// suspects.
+#[derive(Default)]
+pub(crate) struct AllOrigins {
+    inside: HashMap<String, BTreeSet<u32>>,
+    /// Stacks at whose place several tests allocated.
+    shared: BTreeSet<u32>,
+    outside: HashMap<String, BTreeSet<u32>>,
+    /// Tests that add blocks at a stack in most of their executions.
+    adding: HashMap<u32, BTreeSet<String>>,
+}
+
+/// Does only the program itself repeat its tests?
+pub(crate) fn repeats_itself(record: &ProcessRecord) -> bool {
     let is_native = record.hello.as_ref().is_some_and(|hello| hello.runtime == memgate_wire::Runtime::Native);
-    is_native && record.tells_its_own_tests() && record.windows.iter().any(|window| !window.is(test))
+    is_native && record.tells_its_own_tests()
+}
+
+/// Does it repeat this test together with others?
+pub(crate) fn is_among_others(record: &ProcessRecord, test: &str) -> bool {
+    repeats_itself(record) && record.windows.iter().any(|window| !window.is(test))
 }
 
 /// The tests that left blocks at a place.
@@ -53,49 +70,70 @@ fn owners(screened: &ProcessRecord) -> Owners {
     owners
 }
 
-impl Origins {
-    pub(crate) fn of(test: &str, screened: &ProcessRecord, again: &ProcessRecord) -> Self {
+impl AllOrigins {
+    pub(crate) fn of(screened: &ProcessRecord, again: &ProcessRecord) -> Self {
         let owners = owners(screened);
         let none = BTreeSet::new();
         let mut there = ByAddress;
         let mut places = Places::new(again, &mut there);
-        let (mut inside, mut shared, mut outside) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut all = Self::default();
+        let mut owned = BTreeMap::<u32, &BTreeSet<String>>::new();
         let mut executions = HashMap::<String, u64>::new();
-        // In how many executions of another test did a stack rise?
+        // In how many executions of a test did a stack rise?
         let mut rises = HashMap::<(u32, String), u64>::new();
         let (mut now, mut previous) = (HashMap::<(u32, u64), u64>::new(), String::new());
         for window in &again.windows {
             let current = window.id();
             let mut risen = BTreeSet::new();
             for change in &window.changes {
-                let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
-                let owners = owners.get(&places.of(change.stack).id).unwrap_or(&none);
-                let (stack, rose) = (change.stack, change.count > before);
-                if owners.contains(test) {
-                    inside.insert(stack);
-                    if owners.len() > 1 {
-                        shared.insert(stack);
-                    }
-                } else if owners.is_empty() && rose && previous == test {
-                    outside.insert(stack);
-                }
+                let (stack, before) = (change.stack, now.insert((change.stack, change.size), change.count));
+                let owners =
+                    *owned.entry(stack).or_insert_with(|| owners.get(&places.of(stack).id).unwrap_or(&none));
                 let doer = if owners.is_empty() { &previous } else { &current };
-                if rose && doer != test && (owners.is_empty() || owners.contains(doer)) {
+                if change.count > before.unwrap_or(0) && (owners.is_empty() || owners.contains(doer)) {
                     risen.insert((stack, doer.clone()));
                 }
             }
-            risen.into_iter().for_each(|key| *rises.entry(key).or_default() += 1);
+            for (stack, doer) in risen {
+                if owned.get(&stack).is_some_and(|owners| owners.is_empty()) {
+                    all.outside.entry(doer.clone()).or_default().insert(stack);
+                }
+                *rises.entry((stack, doer)).or_default() += 1;
+            }
             *executions.entry(current.clone()).or_default() += 1;
             previous = current;
         }
+        for (stack, owners) in owned {
+            owners.iter().for_each(|test| {
+                all.inside.entry(test.clone()).or_default().insert(stack);
+            });
+            if owners.len() > 1 {
+                all.shared.insert(stack);
+            }
+        }
         // Before the first test nobody added anything.
-        let most = |((_, test), rises): &(&(u32, String), &u64)| {
-            executions.get(test).is_some_and(|executions| 2 * **rises > *executions)
+        let most = |((_, test), rises): &((u32, String), u64)| {
+            executions.get(test).is_some_and(|executions| 2 * rises > *executions)
         };
-        let of_others = rises.iter().filter(most).map(|((stack, _), _)| *stack).collect();
-        Self { inside, shared, outside, of_others }
+        rises.into_iter().filter(most).for_each(|((stack, test), _)| {
+            all.adding.entry(stack).or_default().insert(test);
+        });
+        all
     }
 
+    pub(crate) fn of_test(&self, test: &str) -> Origins {
+        let stacks = |of: &HashMap<String, BTreeSet<u32>>| of.get(test).cloned().unwrap_or_default();
+        let (inside, outside) = (stacks(&self.inside), stacks(&self.outside));
+        let is_of_others = |stack: &&u32| {
+            self.adding.get(stack).is_some_and(|tests| tests.iter().any(|other| other != test))
+        };
+        let of_others = inside.union(&outside).filter(is_of_others).copied().collect();
+        let shared = inside.intersection(&self.shared).copied().collect();
+        Origins { inside, shared, outside, of_others }
+    }
+}
+
+impl Origins {
     /// The groups inside of the test, and those outside. Where several tests allocate, and outside of all tests, only
     /// what this test added counts.
     pub(crate) fn series(

@@ -1,7 +1,9 @@
 //! Context of all judgements.
 
 use crate::growth::Allowed;
+use crate::own_tests::AllOrigins;
 use crate::policy::{GatePolicy, Waivers};
+use crate::record::ProcessRecord;
 use crate::resolve::Resolve;
 
 /// Context of all judgements.
@@ -9,6 +11,20 @@ pub(super) struct JudgeContext<'a> {
     pub(super) policy: &'a GatePolicy,
     pub(super) waivers: Waivers<'a>,
     pub(super) resolve: &'a mut dyn Resolve,
+    /// Those of the last two runs for which they were needed: the screen, and the second run of the program.
+    origins: Option<([*const ProcessRecord; 2], AllOrigins)>,
+}
+
+impl<'a> JudgeContext<'a> {
+    pub(super) fn new(policy: &'a GatePolicy, resolve: &'a mut dyn Resolve) -> Self {
+        Self { policy, waivers: Waivers::new(policy), resolve, origins: None }
+    }
+
+    pub(super) fn origins(&mut self, screened: &ProcessRecord, again: &ProcessRecord) -> &AllOrigins {
+        let runs: [*const ProcessRecord; 2] = [screened, again];
+        let known = self.origins.take().filter(|(of, _)| *of == runs);
+        &self.origins.insert(known.unwrap_or_else(|| (runs, AllOrigins::of(screened, again)))).1
+    }
 }
 
 /// Allows no growth after a warm-up. With few iterations the warm-up is shortened, so that most of them count.

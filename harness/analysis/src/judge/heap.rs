@@ -262,7 +262,7 @@ mod tests {
     use memgate_model::HeapDump;
 
     use super::*;
-    use crate::policy::{GatePolicy, Waiver, WaiverMatch, Waivers};
+    use crate::policy::{GatePolicy, Waiver, WaiverMatch};
     use crate::record::ProcessRecord;
     use crate::resolve::{Resolve, ResolvedStack};
 
@@ -294,8 +294,8 @@ mod tests {
         let check =
             HeapCheck { at: HeapAt::SuiteEnd, own_rules, limits: Some(limits.clone()), dumps: vec![dump] };
         let policy = GatePolicy { waivers, ..GatePolicy::default() };
-        let mut context =
-            JudgeContext { policy: &policy, waivers: Waivers::new(&policy), resolve: &mut Unresolved };
+        let mut resolve = Unresolved;
+        let mut context = JudgeContext::new(&policy, &mut resolve);
         let mut judgement = Judgement::default();
         judge(&mut context, &check, limits, &mut judgement);
         judgement

@@ -34,14 +34,14 @@ use std::time::Duration;
 use memgate_model::{AgentCost, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
-use crate::policy::{GatePolicy, Waivers};
+use crate::policy::GatePolicy;
 use crate::resolve::Resolve;
 use context::JudgeContext;
 
 /// Judges a run. `resolve` is called only for stacks that the report shows or a waiver may cover.
 #[must_use]
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
-    let mut context = JudgeContext { policy, waivers: Waivers::new(policy), resolve };
+    let mut context = JudgeContext::new(policy, resolve);
     let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut context, suite)).collect();
     let tests_failed =
         judged.iter().any(|(report, failed)| *failed || report.tests.iter().any(|t| has_failed(t.outcome)));

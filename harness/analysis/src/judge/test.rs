@@ -321,7 +321,7 @@ impl TestJudge<'_, '_> {
             return None;
         }
         self.judgement.only_among_others = true;
-        Some(Origins::of(self.id, screened, again))
+        Some(self.context.origins(screened, again).of_test(self.id))
     }
 
     /// Allocations and handles that one screened execution left, but the repetitions did not.
