@@ -317,6 +317,49 @@ mod tests {
         assert_eq!((tests[1].reason.as_str(), tests[1].leaks.len()), (leaks, 1));
     }
 
+    /// Regression: such a test "ended its process with exit", and counted as failed.
+    #[test]
+    fn a_test_whose_end_is_never_reported_is_not_measured() {
+        let verdict = |goes_on: bool| {
+            let mut process = Process::screen();
+            process.run("A.0", 0, |_| ());
+            process.start("A.1", 0);
+            if goes_on {
+                process.run("A.2", 0, |_| ());
+            }
+            let mut record = process.end();
+            record.hello.as_mut().unwrap().capabilities.push(capability::C_API.to_owned());
+            let input = crate::judge::tests::run_of(crate::judge::tests::suite(vec![record.into()]));
+            let tests =
+                crate::judge::judge(&input, &GatePolicy::default(), &mut Lines).suites.remove(0).tests;
+            let test = tests.into_iter().find(|test| test.id == "A.1").unwrap();
+            (test.verdict, test.outcome, test.reason)
+        };
+        let not_measured = "not measured: its program reported its start and went on without its end; \
+                            report the end also if the test fails or throws (MemgateTestEnd)";
+        let (not_measured, ended) =
+            (not_measured.to_owned(), "the test ended its process with exit".to_owned());
+        assert_eq!(verdict(true), (Verdict::Error, memgate_model::Outcome::Passed, not_measured));
+        assert_eq!(verdict(false), (Verdict::Error, memgate_model::Outcome::Crashed, ended));
+    }
+
+    /// Its own arguments choose its tests, so a command with our filter would show nothing.
+    #[test]
+    fn the_only_test_of_such_a_program_cannot_be_selected_either() {
+        let run = |mut process: Process| {
+            (0..40).for_each(|i| process.run("A.0", i, |p| p.alloc(3, 77, 1)));
+            let mut record = process.end();
+            record.hello.as_mut().unwrap().capabilities.push(capability::C_API.to_owned());
+            record
+        };
+        let again = ConfirmationInput::Repeated(Arc::new(run(Process::confirm()).into()));
+        let mut suite = crate::judge::tests::suite(vec![run(Process::screen()).into()]);
+        suite.confirmations.insert("A.0".to_owned(), again);
+        let input = crate::judge::tests::run_of(suite);
+        let tests = crate::judge::judge(&input, &GatePolicy::default(), &mut Lines).suites.remove(0).tests;
+        assert_eq!((tests[0].verdict, tests[0].only_among_others), (Verdict::Fail, true));
+    }
+
     /// Regression: such a leak belonged to no test and passed, unless the program had only one test.
     #[test]
     fn growth_between_two_tests_of_a_program_that_repeats_its_own_tests_fails_the_test_before() {

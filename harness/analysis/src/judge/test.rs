@@ -21,7 +21,7 @@ use crate::looks;
 use crate::measured::{self, When, unusable};
 use crate::own_tests::{self, Origins};
 use crate::rare;
-use crate::record::{ProcessRecord, Window};
+use crate::record::{OpenTest, ProcessRecord, Window};
 use crate::repetition::RepetitionLimits;
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much, limited_handles, unlisted, unmeasured_mappings};
 use crate::stats::float;
@@ -60,10 +60,24 @@ pub(super) fn judge(
     judgement.report(id.to_owned(), outcome, duration_s)
 }
 
+const NEVER_ENDED: &str = "not measured: its program reported its start and went on without its end; \
+                           report the end also if the test fails or throws (MemgateTestEnd)";
+
+/// Did the program go on to other tests, or to this one again, and end in order?
+fn never_ended(record: &ProcessRecord, open: &OpenTest) -> bool {
+    let begun = record.windows.iter().chain(record.open.iter().map(|open| &open.window));
+    let went_on = begun.map(|window| window.start_sequence).any(|other| other > open.window.start_sequence);
+    went_on && record.goodbye.is_some() && own_tests::repeats_itself(record)
+}
+
 /// The verdict on a test whose process ended during the test.
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
     let mut judgement = Judgement::default();
+    if never_ended(&process.record, open) {
+        judgement.raise(Verdict::Error, NEVER_ENDED.to_owned());
+        return Some(judgement.report(id.to_owned(), Outcome::Passed, 0.0));
+    }
     let (outcome, mut how) = measured::broken_off(process, When::InATest);
     if let Some(why) = ran_out(&process.record, open.window.start_ns, 0) {
         how = format!("{how}; before: {}", why.described());
@@ -317,10 +331,14 @@ impl TestJudge<'_, '_> {
 
     /// By which stacks the test is judged, if all tests of its program were repeated with it. `None`: by all.
     fn origins(&mut self, screened: &ProcessRecord, again: &ProcessRecord) -> Option<Origins> {
-        if std::ptr::eq(screened, again) || !own_tests::is_among_others(again, self.id) {
+        if std::ptr::eq(screened, again) || !own_tests::repeats_itself(again) {
             return None;
         }
+        // No argument of ours selects one of its tests.
         self.judgement.only_among_others = true;
+        if !own_tests::is_among_others(again, self.id) {
+            return None;
+        }
         Some(self.context.origins(screened, again).of_test(self.id))
     }
 

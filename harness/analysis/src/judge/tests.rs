@@ -42,7 +42,7 @@ pub(crate) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     }
 }
 
-pub(super) fn run_of(suite: SuiteInput) -> RunInput {
+pub(crate) fn run_of(suite: SuiteInput) -> RunInput {
     RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
 }
 

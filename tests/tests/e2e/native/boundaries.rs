@@ -267,6 +267,26 @@ fn a_leak_behind_the_end_that_the_program_gives_its_test_fails() {
     assert_eq!(run.test("Api.frees").verdict, Verdict::Pass, "{run}");
 }
 
+/// Regression: the program ran once more, with an argument of GoogleTest. And the second report of an end hid the leak.
+#[test]
+fn a_program_that_reports_its_own_tests_and_crashes_is_not_run_again_to_list_them() {
+    let source = "#include <memgate.h>\n#include <stdio.h>\n#include <stdlib.h>\nvoid *volatile kept;\n\
+                  int main(void) { fputs(\"x\", fopen(\"starts\", \"a\")); fflush(NULL);\n\
+                  MemgateTestBegin(\"Api\", \"twice\"); kept = malloc(157);\n\
+                  MemgateTestEnd(\"Api\", \"twice\", 0); MemgateTestEnd(\"Api\", \"twice\", 0);\n\
+                  MemgateTestBegin(\"Api\", \"dies\"); abort(); }\n";
+    let project = Project::new("own-crash");
+    let include = format!("-I{}", repository().join("device-agent/include").display());
+    let program = samples::own("own_crash", "c", source, "cc", &["-std=c11", "-O1", "-g", &include]);
+    let run = project.run(&program);
+    run.ends_with(1);
+    assert_eq!(fs::read_to_string(project.folder().join("starts")).unwrap(), "x", "{run}");
+    let why = "the process ended in Api.dies; which tests did not run is not known: its program reports them itself";
+    assert!(run.suite().reason.contains(why), "{run}");
+    let twice = run.test("Api.twice");
+    assert!(twice.reason.starts_with("unconfirmed: left 157 B"), "{run}");
+}
+
 #[test]
 fn a_program_with_the_c_api_tells_its_own_boundaries() {
     let project = Project::new("c-api");

@@ -34,6 +34,8 @@ pub(super) async fn confirm(
     if !context.plan.confirm {
         return Ok(());
     }
+    let repeats_itself =
+        |process: &Finished| !process.record.windows.is_empty() && reports_its_own_tests(process);
     let is_its_own: Vec<bool> = suite.processes.iter().map(repeats_itself).collect();
     if !is_its_own.contains(&true) {
         return Ok(());
@@ -73,12 +75,12 @@ pub(super) async fn confirm(
     Ok(())
 }
 
-/// Whether only the program can repeat its tests.
-fn repeats_itself(process: &Finished) -> bool {
+/// Whether only the program can list, select and repeat its tests.
+pub(in crate::run::runners) fn reports_its_own_tests(process: &Finished) -> bool {
     let executable = &process.hello().executable;
     let contains_gtest =
         || inspect(OsStr::new(executable), None, Path::new("/")).is_ok_and(|found| Program::is_gtest(&found));
-    process.record.tells_its_own_tests() && !process.record.windows.is_empty() && !contains_gtest()
+    process.record.tells_its_own_tests() && !contains_gtest()
 }
 
 /// Runs the process once more, with its own arguments.

@@ -22,6 +22,7 @@ use std::time::Duration;
 use memgate_analysis::{ProcessRecord, Window};
 
 use self::alone::{Lasts, alone};
+pub(super) use self::itself::reports_its_own_tests;
 use self::listing::AllTests;
 pub(super) use self::listing::{LIST_TIMEOUT, listing};
 pub(super) use self::one_by_one::OneByOne;
