@@ -489,6 +489,8 @@ fn id(
     let collection = holder.iter().skip(1).position(|step| step.owner.starts_with("java.util."));
     let calls = || frames.iter().filter_map(|frame| frame.function.as_deref());
     let (class, holder, calls): (_, _, Vec<&str>) = match collection {
+        // Neither a holder nor a call: a waiver for it covers no leak of another test.
+        _ if holder.is_empty() && calls().next().is_none() => (class, holder, vec![test]),
         _ if holder.is_empty() => (class, holder, calls().collect()),
         _ if !is_of_jdk_alone(holder) => (class, holder, Vec::new()),
         // Without a call, the id is unique to this test: a waiver for it covers no leak of another test in the same
@@ -555,6 +557,13 @@ mod tests {
         assert_ne!(of("ATest.a", &[]), of("BTest.b", &[]));
         assert_eq!(of("ATest.a", &["Files.mark"]), of("BTest.b", &["Files.mark"]));
         assert_ne!(of("ATest.a", &["Files.mark"]), of("ATest.a", &["Files.keep"]));
+    }
+
+    /// Regression test: leaks of one class in any two tests had the same id, and a waiver of one covered all of them.
+    #[test]
+    fn a_leak_without_a_holder_and_a_call_is_of_its_test_alone() {
+        let of = |test: &str| id((test, "java.lang.Class"), &[], &[], &BTreeSet::new());
+        assert_ne!(of("ATest.a"), of("BTest.b"));
     }
 
     /// Regression test: a waiver of one thread without a name covered all others.
