@@ -46,6 +46,9 @@ pub(crate) struct JavaLeak {
     pub(crate) instances: Vec<f64>,
     /// Their bytes.
     pub(crate) live_bytes: Vec<f64>,
+    /// The running threads of which it counts the objects or the tasks, and whatever these hold: their name, and how
+    /// many there are per iteration.
+    pub(crate) threads: Option<(String, f64)>,
     /// All its classes.
     classes: Vec<String>,
 }
@@ -56,19 +59,6 @@ impl JavaLeak {
     pub(crate) fn is_of(&self, suspect: &JavaSuspect) -> bool {
         let has_own = self.classes.iter().any(|class| is_own(class));
         suspect.saw_any(self.classes.iter().map(String::as_str).filter(|class| !has_own || is_own(class)))
-    }
-
-    /// Name of the running threads of which it counts the objects or the tasks: each thread has one of these.
-    pub(crate) fn threads(&self) -> Option<&str> {
-        let (root, steps) = self.holder.split_first()?;
-        let of_thread = |step: &HolderStep| {
-            let field = format!("{}.{}", step.owner, step.name);
-            // Since JDK 19 the task is in an object of its own.
-            let task =
-                ["java.lang.Thread.target", "java.lang.Thread.holder", "java.lang.Thread$FieldHolder.task"];
-            task.contains(&field.as_str())
-        };
-        (root.kind == HolderKind::Thread.text() && steps.iter().all(of_thread)).then_some(&root.owner)
     }
 }
 
@@ -385,12 +375,37 @@ fn leak(
     };
     let bytes = whole(total(growing, &members));
     let classes = members.iter().map(|(class, _)| growing[*class].series.class.clone()).collect();
-    JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, classes }
+    let threads = threads(growing, &members, ways);
+    JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, threads, classes }
 }
 
 /// The share of objects should be a whole number: rounds it if it is nearly whole.
 fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
+}
+
+/// The running threads of which a leak with these paths counts the objects or the tasks: their name, and how many.
+fn threads(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way]) -> Option<(String, f64)> {
+    let of_threads = members.iter().flat_map(|(class, share)| {
+        let of_class = ways.iter().filter(move |way| way.class == *class);
+        of_class.filter_map(move |way| Some((way, thread_of(&way.steps)?, growing[*class].count * share)))
+    });
+    // Threads may share a task, so their own objects count first.
+    let (_, name, count) =
+        of_threads.min_by(|a, b| a.0.steps.len().cmp(&b.0.steps.len()).then_with(|| a.2.total_cmp(&b.2)))?;
+    Some((name.to_owned(), whole(count)))
+}
+
+/// Name of a running thread of which the path leads to the object or the task: each thread has one of these.
+fn thread_of(path: &[HolderStep]) -> Option<&str> {
+    let (root, steps) = path.split_first()?;
+    let of_thread = |step: &HolderStep| {
+        let field = format!("{}.{}", step.owner, step.name);
+        // Since JDK 19 the task is in an object of its own.
+        ["java.lang.Thread.target", "java.lang.Thread.holder", "java.lang.Thread$FieldHolder.task"]
+            .contains(&field.as_str())
+    };
+    (root.kind == HolderKind::Thread.text() && steps.iter().all(of_thread)).then_some(&root.owner)
 }
 
 /// The class that names the leak. The project's own classes come before those of libraries, and these before those of

@@ -628,6 +628,38 @@ fn a_waiver_of_the_objects_of_threads_covers_as_many_threads_of_that_name() {
     assert_eq!(judged(1, own, "com.example.Tile"), (Verdict::Fail, all), "no waiver");
 }
 
+/// Regression test: a thread whose task holds an object of the project needed two waivers.
+#[test]
+fn a_waiver_of_what_the_task_of_a_thread_holds_covers_the_thread() {
+    let judged = |threads: u64| {
+        let input = confirmed(
+            |jvm, i| {
+                jvm.add("com.example.Tile", 1, 72);
+                jvm.add("com.example.Loader$$Lambda", 1, 24);
+                jvm.add("java.lang.Thread", threads, 120);
+                (0..threads).for_each(|_| jvm.threads.push(format!("worker-{i}")));
+            },
+            |jvm| {
+                let thread = "thread worker-7. -> java.lang.Thread";
+                let task = "field java.lang.Thread.target -> com.example.Loader$$Lambda";
+                let captured = "field com.example.Loader$$Lambda.arg$1 -> com.example.Tile";
+                jvm.held("com.example.Tile", &[(1, &[thread, task, captured])]);
+                jvm.held("com.example.Loader$$Lambda", &[(1, &[thread, task])]);
+                jvm.held("java.lang.Thread", &[(1, &[thread])]);
+            },
+        );
+        let tile = TextPattern::new("com.example.Tile", |class| class == "com.example.Tile");
+        let matches = WaiverMatch::Class(tile);
+        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
+        let report = report(&input, &GatePolicy { waivers: vec![waiver], ..GatePolicy::default() });
+        let test = evicts(&report);
+        let titles = test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.title.clone());
+        (test.verdict, titles.collect::<Vec<_>>())
+    };
+    assert_eq!(judged(1), (Verdict::Pass, Vec::new()));
+    assert_eq!(judged(2), (Verdict::Pass, Vec::new()), "two threads may share a task");
+}
+
 /// Kotlin's `Dispatchers.IO` starts a thread whenever all others are busy. Each has objects of its own.
 #[test]
 fn threads_of_a_pool_that_is_filling_are_inconclusive_and_a_leak_beside_them_fails() {

@@ -505,8 +505,7 @@ impl TestJudge<'_, '_> {
         }
         for leak in seen {
             if let Some(reason) = self.list_java(&leak) {
-                let of = |name: &str| AcceptedThreads { name: name.to_owned(), count: leak.count, reason };
-                accepted.extend(leak.threads().map(of));
+                accepted.extend(leak.threads.map(|(name, count)| AcceptedThreads { name, count, reason }));
                 continue;
             }
             live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
