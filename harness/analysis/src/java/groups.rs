@@ -361,7 +361,7 @@ fn leak(
     let counts: Vec<(&str, f64)> = counts.collect();
     let made = if is_of_jdk_alone(&holder) { made_for_certain(record, test, &class, &counts) } else { None };
     let (mut frames, calls) =
-        made.unwrap_or_else(|| (allocated(record, test, &class, &holder), BTreeSet::new()));
+        made.unwrap_or_else(|| (allocated(record, test, (&class, count), &holder), BTreeSet::new()));
     let project = project_of(test);
     let is_ours = |frame: &Frame| frame.function.as_deref().is_some_and(|name| is_of_project(name, &project));
     // An array that a larger one replaces each time survives no execution: samples that survive are of other arrays.
@@ -519,9 +519,15 @@ fn id(
 }
 
 /// The stack that allocated most of the class's surviving samples. Strings and similar objects come from many places.
-/// So a stack through a class on the holder path is preferred, then one through the project's own code, then one with
-/// more bytes (of JUnit, for example).
-fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderStep]) -> Vec<Frame> {
+/// So a stack through a class of the project on the holder path is preferred, then one through the project's own code
+/// with as many samples as objects leak, then one through a library's class on the path, then the project's own code,
+/// then one with more bytes (of JUnit, for example).
+fn allocated(
+    record: &ProcessRecord,
+    test: &str,
+    (class, count): (&str, f64),
+    holder: &[HolderStep],
+) -> Vec<Frame> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut by_stack = BTreeMap::<u32, u64>::new();
     for window in record.windows_of(test) {
@@ -532,19 +538,29 @@ fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderSt
             }
         }
     }
-    let owners: Vec<String> =
-        holder.iter().filter(|step| is_own(&step.owner)).map(|step| format!("{}.", step.owner)).collect();
-    let is_near = |frames: &[Frame]| {
-        let calls = frames.iter().filter_map(|frame| frame.function.as_deref());
-        calls.into_iter().any(|call| owners.iter().any(|owner| call.starts_with(owner.as_str())))
+    let last = last_sites(record, test, class);
+    let all_leak = |stack: u32| {
+        let of_stack = last.iter().filter(|site| site.stack == stack);
+        let samples = of_stack.map(|site| site.samples).fold(0, u64::saturating_add);
+        !holder.is_empty() && samples > 0 && float(samples) == count
     };
     let project = project_of(test);
+    let owners: Vec<(String, bool)> = (holder.iter().filter(|step| is_own(&step.owner)))
+        .map(|step| (format!("{}.", step.owner), is_of_project(&step.owner, &project)))
+        .collect();
+    let leads_through = |frames: &[Frame], ours: bool| {
+        let mut calls = frames.iter().filter_map(|frame| frame.function.as_deref());
+        let on_path = |call: &str| owners.iter().any(|(owner, own)| *own == ours && call.starts_with(owner));
+        calls.any(on_path)
+    };
     let is_ours = |frames: &[Frame]| {
         frames.iter().any(|f| f.function.as_deref().is_some_and(|name| is_of_project(name, &project)))
     };
     let stacks = by_stack.into_iter().map(|(stack, bytes)| (java.stack(stack), bytes, stack));
     let most = stacks.max_by_key(|(frames, bytes, stack)| {
-        (is_near(frames), is_ours(frames), *bytes, std::cmp::Reverse(*stack))
+        let (ours, near) = (is_ours(frames), leads_through(frames, false));
+        let exact = ours && all_leak(*stack);
+        (leads_through(frames, true), exact, near, ours, *bytes, std::cmp::Reverse(*stack))
     });
     most.map_or_else(Vec::new, |(frames, ..)| frames)
 }

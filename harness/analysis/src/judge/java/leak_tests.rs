@@ -580,6 +580,35 @@ fn a_leak_that_the_jdk_holds_shows_where_its_own_class_was_allocated() {
     assert_eq!(leak.frames[0].function.as_deref(), Some("com.example.Desk.makes"));
 }
 
+/// Regression test: a bean's list leaked numbers, and the report showed where the container had made others.
+#[test]
+fn a_stack_through_the_project_with_as_many_samples_goes_before_one_through_a_librarys_class_on_the_path() {
+    let shown = |tests: &[(&str, &str, u64)]| {
+        let input = confirmed(
+            |jvm, _| jvm.add("int[]", tests.len() as u64, 56),
+            |jvm| {
+                let bean = [
+                    "static org.springframework.Contexts.cache -> org.springframework.Beans",
+                    "field org.springframework.Beans.bean -> com.example.Service",
+                    "field com.example.Service.kept -> java.util.ArrayList",
+                    "field java.util.ArrayList.elementData -> java.lang.Object[]",
+                    "array java.lang.Object[].[x] -> int[]",
+                ];
+                jvm.held("int[]", &[(tests.len() as u64, &bean)]);
+                let beans = [("org.springframework.Beans", "describes", 4096)];
+                jvm.sites("int[]", &[&beans, tests].concat());
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+        leak.frames[0].function.clone().unwrap_or_default()
+    };
+    let test = ("com.example.TilesTest", "evicts", 56);
+    assert_eq!(shown(&[test]), "com.example.TilesTest.evicts");
+    let other = ("com.example.Setup", "begins", 56);
+    assert_eq!(shown(&[test, other]), "org.springframework.Beans.describes", "each has fewer samples");
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
