@@ -48,6 +48,27 @@ class MixedTest {
 }
 ";
 
+/// Stands for Quarkus's own, which a class path of these tests does not have.
+const QUARKUS: &str = "package io.quarkus.test.junit;
+
+@java.lang.annotation.Retention(java.lang.annotation.RetentionPolicy.RUNTIME)
+public @interface QuarkusTest {}
+";
+
+const SERVICE: &str = "import java.util.*;
+import org.junit.jupiter.api.*;
+
+@io.quarkus.test.junit.QuarkusTest
+class ServiceTest {
+    static final List<Object> kept = new ArrayList<>();
+
+    @Test
+    void keeps() {
+        kept.add(new int[100]);
+    }
+}
+";
+
 /// A thread that a project starts once for all tests and never ends.
 const SESSION: &str = "import org.junit.platform.launcher.*;
 
@@ -69,7 +90,13 @@ public class Session implements LauncherSessionListener {
 /// A build that succeeds whatever its tests do, as with Surefire's `testFailureIgnore`.
 fn run(name: &str, jdk: &Jdk, options: &[&str], arguments: &[&str]) -> Run {
     let project = Project::new(name);
-    let classes = junit::compile(jdk, project.folder(), &[("MixedTest", MIXED), ("Session", SESSION)]);
+    let sources = [
+        ("MixedTest", MIXED),
+        ("Session", SESSION),
+        ("io/quarkus/test/junit/QuarkusTest", QUARKUS),
+        ("ServiceTest", SERVICE),
+    ];
+    let classes = junit::compile(jdk, project.folder(), &sources);
     project
         .write("classes/META-INF/services/org.junit.platform.launcher.LauncherSessionListener", "Session\n");
     let words: String = junit::java(jdk, options, &classes).iter().map(|word| format!("'{word}' ")).collect();
@@ -111,7 +138,9 @@ fn what_cannot_be_repeated_is_not_judged_and_the_exit_code_says_why_it_is_1() {
     let missing = run.test("MixedTest.shrinks()[2]");
     assert_eq!(missing.reason, skipped.reason, "{run}");
     assert_eq!(run.test("MixedTest.shrinks()[1]").verdict, Verdict::Pass, "{run}");
-    assert!(suite.reason.contains("2 tests not judged, for they are skipped"), "{}", suite.reason);
+    let of_quarkus = run.test("ServiceTest.keeps");
+    assert_eq!((of_quarkus.verdict, &of_quarkus.reason), (Verdict::NotJudged, &skipped.reason), "{run}");
+    assert!(suite.reason.contains("3 tests not judged, for they are skipped"), "{}", suite.reason);
     assert_eq!(run.test("MixedTest.fails").verdict, Verdict::NotJudged, "{run}");
     for clean in ["isClean", "keeps"] {
         assert_eq!(run.test(&format!("MixedTest.{clean}")).verdict, Verdict::Pass, "{run}");
