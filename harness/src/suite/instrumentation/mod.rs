@@ -126,34 +126,25 @@ impl Selection {
         }
     }
 
-    /// Whether the runner can select the test by its name. It selects parameterised tests by their method alone, and
-    /// takes a comma in a name (`fun `adds 1, then 2`()` of Kotlin) for the end of the name.
+    /// Whether the runner can select the test by its name. A comma may end the name. Runners with names like
+    /// `adds(1) [0]` (`JUnitParams`) may select the method only, and the name of an object (`Tile@1f2e`) differs between
+    /// processes.
     #[must_use]
     pub fn takes(test: &str) -> bool {
-        !test.contains(['[', ','])
+        let is_fixed = |(method, parameter): (&str, &str)| !method.contains('(') && !parameter.contains('@');
+        !test.contains(',') && test.split_once('[').is_none_or(is_fixed)
     }
 
-    /// Exactly these tests of a class. Numbered parameterised tests are selected by their method; if the runner cannot
-    /// select one by its name, the whole class is selected.
+    /// Exactly these tests of a class. If the runner cannot select one by its name, or the list is too long, the whole
+    /// class is selected.
     #[must_use]
     pub fn each(class: &str, tests: &[String]) -> Vec<Self> {
-        let mut chosen: Vec<Self> = Vec::new();
-        for test in tests {
-            let method = match test.split_once('[') {
-                _ if test.contains(',') => None,
-                None => Some(test.as_str()),
-                Some((method, number)) => number
-                    .strip_suffix(']')
-                    .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-                    .map(|_| method),
-            };
-            let Some(method) = method else { return vec![Self { class: class.to_owned(), test: None }] };
-            let one = Self { class: class.to_owned(), test: Some(method.to_owned()) };
-            if !chosen.contains(&one) {
-                chosen.push(one);
-            }
+        let one = |test: Option<&String>| Self { class: class.to_owned(), test: test.cloned() };
+        let chosen: Vec<Self> = tests.iter().map(|test| one(Some(test))).collect();
+        match tests.iter().all(|test| Self::takes(test)) && Call::has_room_for(&chosen) {
+            true => chosen,
+            false => vec![one(None)],
         }
-        chosen
     }
 }
 
@@ -365,11 +356,15 @@ mod tests {
 
     #[test]
     fn some_tests_of_a_class_are_chosen_by_their_methods() {
-        let tests = ["x", "y[0]", "y[1]"].map(str::to_owned);
-        assert_eq!(list(&Selection::each("a.ATest", &tests)), "a.ATest#x,a.ATest#y");
-        for named in [["y[0]", "y[auto]"], ["y[0]", "adds 1, then 2"], ["x", "y[a=1,b=2]"]] {
-            assert_eq!(list(&Selection::each("a.ATest", &named.map(str::to_owned))), "a.ATest", "{named:?}");
+        let chosen = |tests: &[&str]| {
+            let tests: Vec<String> = tests.iter().map(|test| (*test).to_owned()).collect();
+            list(&Selection::each("a.ATest", &tests))
+        };
+        assert_eq!(chosen(&["x", "y[0]", "y[size=2]"]), "a.ATest#x,a.ATest#y[0],a.ATest#y[size=2]");
+        for other in ["y[Tile@1f2e]", "adds 1, then 2", "y[a=1,b=2]", "adds(1) [0]"] {
+            assert_eq!(chosen(&["x", other]), "a.ATest", "{other}");
         }
+        assert_eq!(chosen(&["x".repeat(30_000).as_str(), "y".repeat(30_000).as_str()]), "a.ATest");
     }
 
     #[test]

@@ -239,17 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn each_test_is_a_part_and_parameterised_ones_are_their_class() {
+    fn each_test_is_a_part_and_those_that_cannot_be_selected_are_their_class() {
         let named = [
             test("a.B", "x"),
-            test("a.C", "y[0]"),
-            test("a.B", "z"),
-            test("a.C", "y[1]"),
+            test("a.C", "y[Tile@1f]"),
+            test("a.B", "z[0]"),
+            test("a.C", "y[Tile@2e]"),
             test("a.D", "1, 2"),
         ];
         let ids: Vec<(String, String)> =
             parts(&named).iter().map(|part| (part.selection.argument(), part.id())).collect();
-        let want = [("a.B#x", "a.B.x"), ("a.C", "a.C"), ("a.B#z", "a.B.z"), ("a.D", "a.D.1, 2")];
+        let want = [("a.B#x", "a.B.x"), ("a.C", "a.C"), ("a.B#z[0]", "a.B.z[0]"), ("a.D", "a.D.1, 2")];
         assert_eq!(ids, want.map(|(argument, id)| (argument.to_owned(), id.to_owned())));
     }
 

@@ -230,7 +230,7 @@ async fn tests_of(
         let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
         java.not_screened = Some("none of its tests passed".to_owned());
     } else if once.complete && !once.seen.is_empty() {
-        suite.failing = once.failing;
+        (suite.failing, suite.unsteady) = (once.failing, once.unsteady);
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }

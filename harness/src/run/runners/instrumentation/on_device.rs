@@ -67,6 +67,8 @@ pub(super) struct OnDevice<'a> {
     pub(super) tried: Vec<String>,
     /// Classes with a failed test: only their other tests are repeated.
     pub(super) failing: BTreeSet<String>,
+    /// Classes with a test whose name differs between processes.
+    pub(super) unsteady: BTreeSet<String>,
     /// The tests of this shard of a run, as selected in the runner; `None`: all.
     pub(super) own: Option<Vec<Selection>>,
 }
@@ -75,10 +77,16 @@ impl OnDevice<'_> {
     /// The selection of a class with these tests for the runner: the user's own arguments may exclude other tests,
     /// and others may have failed.
     pub(super) fn chosen(&self, class: &str, tests: &[String]) -> Vec<Selection> {
-        match self.planned.chooses_classes() || self.failing.contains(class) {
+        let is_part = self.planned.chooses_classes() || self.failing.contains(class);
+        match is_part && !self.unsteady.contains(class) {
             true => Selection::each(class, tests),
             false => vec![Selection { class: class.to_owned(), test: None }],
         }
+    }
+
+    /// Whether the runner can select the test by its name.
+    pub(super) fn takes(&self, class: &str, test: &str) -> bool {
+        Selection::takes(test) && !self.unsteady.contains(class)
     }
 
     fn call(&self, context: &Context<'_>, mode: Mode) -> String {

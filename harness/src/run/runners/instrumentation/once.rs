@@ -31,6 +31,8 @@ pub(super) struct Once {
     pub(super) seen: Classes,
     /// The classes of those that failed.
     pub(super) failing: BTreeSet<String>,
+    /// Classes with a test that had another name when the runner listed it (a parameter without a name of its own).
+    pub(super) unsteady: BTreeSet<String>,
     /// Whether a test failed, or the run as a whole.
     pub(super) failed: bool,
     /// Whether the tests that ran can be screened: the runner reached its end, with the agent inside.
@@ -126,6 +128,9 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[Str
     }
     let ran = ran(&done.finished);
     let Repeatable { seen, failing } = Repeatable::of(done.finished.iter().map(|process| &process.record));
+    let has_other_name = |class: &str, test: &String| !named.contains(&format!("{class}.{test}"));
+    let unsteady = seen.iter().filter(|(class, tests)| tests.iter().any(|test| has_other_name(class, test)));
+    let unsteady = unsteady.map(|(class, _)| class.clone()).collect();
     let unseen = unseen(tests, &ran);
     if done.finished.is_empty() {
         let before = match tried {
@@ -156,7 +161,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[Str
     let complete = !done.finished.is_empty() && problems.is_empty();
     problems.append(&mut left_out);
     let Done { elapsed, finished, .. } = done;
-    Once { elapsed, finished, seen, failing, failed, complete, whole, problems, ..Once::default() }
+    Once { elapsed, finished, seen, failing, unsteady, failed, complete, whole, problems, ..Once::default() }
 }
 
 /// Tests that the runner listed but that have no result. A class that failed as a whole has no results of its tests,

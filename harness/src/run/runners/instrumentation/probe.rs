@@ -62,6 +62,7 @@ pub(super) async fn prepare<'a>(
         tried: Vec::new(),
         failing: BTreeSet::new(),
         own: None,
+        unsteady: BTreeSet::new(),
     };
     Ok((suite, about))
 }

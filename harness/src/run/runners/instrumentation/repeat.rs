@@ -68,7 +68,8 @@ async fn confirm_class(
 ) -> Result<bool, Broken> {
     let whole = Selection { class: class.to_owned(), test: None };
     let single = |test: &String| Selection { class: class.to_owned(), test: Some(test.clone()) };
-    let plain = tests.iter().all(|test| Selection::takes(test));
+    // A method may have hundreds of parameters.
+    let plain = tests.iter().all(|test| suite.takes(class, test) && !test.contains('['));
     let mut next = match tests {
         [test] => vec![single(test)],
         _ => vec![whole.clone()],
@@ -84,7 +85,7 @@ async fn confirm_class(
             Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
             None => {
                 let (chosen, or) = match &selection.test {
-                    Some(test) if Selection::takes(test) => (vec![selection.clone()], None),
+                    Some(test) if suite.takes(class, test) => (vec![selection.clone()], None),
                     // The class may also have ignored tests, or tests of the same name.
                     Some(_) => (suite.chosen(class, tests), Some(class.to_owned())),
                     None => (suite.chosen(class, tests), None),

@@ -72,35 +72,44 @@ fn every_way_into_an_app_finds_its_leak() {
     }
 }
 
+/// As [`run`], of a suite with these classes only.
+fn run_of(device: &StandIn, name: &str, classes: &str, arguments: &[&str]) -> Run {
+    let server = AdbServer::start(&adbs().pop().unwrap());
+    server.connect(device);
+    let (project, agents) = project(name, "");
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
+             arguments: {{ class: \"{classes}\" }}\n"
+        ),
+    );
+    let mut command = project.command(&[&["run", "--suite", "tracks"], arguments].concat());
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    project.finish(&mut command)
+}
+
 #[test]
-fn a_test_that_fails_is_shown_and_hides_no_leak_of_its_class() {
-    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
-    let run = run(&adb, &device, "instrumentation-failing", &["--suite", "failing"]);
+fn a_test_or_a_parameter_that_fails_is_shown_and_hides_no_leak_of_its_class() {
+    let Some((_adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let (class, parameters) = ("com.example.tracks.FailingTest", "com.example.tracks.LevelsTest");
+    let run = run_of(&device, "instrumentation-failing", &format!("{class},{parameters}"), &[]);
     run.ends_with(1);
-    assert!(run.stdout.contains("failed: com.example.tracks.FailingTest.fails"), "{run}");
+    assert!(run.stdout.contains(&format!("failed: {class}.fails")), "{run}");
     assert!(run.stdout.contains("and another expected:<4> but was:<5>"), "{run}");
-    assert_eq!(run.test("com.example.tracks.FailingTest.fails").verdict, Verdict::NotJudged);
-    assert_eq!(run.test("com.example.tracks.FailingTest.keeps").verdict, Verdict::Fail, "{run}");
+    for (fails, keeps) in [("fails", "keeps"), ("keepsTheTile[1]", "keepsTheTile[0]")] {
+        let class = if keeps == "keeps" { class } else { parameters };
+        assert_eq!(run.test(&format!("{class}.{fails}")).verdict, Verdict::NotJudged, "{run}");
+        assert_eq!(run.test(&format!("{class}.{keeps}")).verdict, Verdict::Fail, "{run}");
+    }
     device.assert_clean();
 }
 
 #[test]
 fn classes_of_junit_3_are_repeated_too_and_those_of_androids_own_kinds_are_no_pass() {
-    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
-    let server = AdbServer::start(&adb);
-    server.connect(&device);
-    let (project, agents) = project("instrumentation-legacy", "");
+    let Some((_adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
     let (class, androids) = ("com.example.tracks.LegacyTest", "com.example.tracks.LegacyInstrumentedTest");
-    project.write(
-        "memgate.yaml",
-        format!(
-            "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
-             arguments: {{ class: \"{class},{androids}\" }}\n"
-        ),
-    );
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let run = project.finish(&mut command);
+    let run = run_of(&device, "instrumentation-legacy", &format!("{class},{androids}"), &[]);
     run.ends_with(2);
     let suite = run.suite();
     assert_eq!(
@@ -115,22 +124,10 @@ fn classes_of_junit_3_are_repeated_too_and_those_of_androids_own_kinds_are_no_pa
 /// The runner cannot select this test by its name, and its class counts as one test.
 #[test]
 fn the_leak_of_a_method_with_one_named_parameter_is_confirmed() {
-    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
-    let server = AdbServer::start(&adb);
-    server.connect(&device);
-    let (project, agents) = project("instrumentation-parameter", "");
+    let Some((_adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
     let class = "com.example.tracks.ZoomTest";
-    project.write(
-        "memgate.yaml",
-        format!(
-            "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
-             arguments: {{ class: {class} }}\n"
-        ),
-    );
-    let mut command =
-        project.command(&["run", "--suite", "tracks", "--filter", &format!("{class}.keepsTheTile")]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let run = project.finish(&mut command);
+    let filter = format!("{class}.keepsTheTile");
+    let run = run_of(&device, "instrumentation-parameter", class, &["--filter", &filter]);
     run.ends_with(1);
     assert_eq!(run.report().errors, [], "{run}");
     let test = run.test(&format!("{class}.keepsTheTile[level=3,pixels=1,000]"));
