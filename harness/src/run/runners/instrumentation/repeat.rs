@@ -231,8 +231,27 @@ impl Orders for OfTest {
 #[cfg(test)]
 mod tests {
     use memgate_analysis::GatePolicy;
+    use memgate_formats::instrumentation::{Ending, InstrumentationRun};
 
     use super::*;
+    use crate::session::facts::Kind;
+
+    #[test]
+    fn a_suspect_that_was_not_repeated_says_why() {
+        let facts = |problems: &[&str]| {
+            let problems = problems.iter().map(|why| (*why).to_owned()).collect();
+            let (run, ending) = (InstrumentationRun::new(), Ending::Complete);
+            let (lost, finished, elapsed, output) = Default::default();
+            let done = Done { run, ending, lost, finished, elapsed, output, problems };
+            let mut measured =
+                Suite::new(Kind::Instrumentation, "app".to_owned(), Vec::new(), Default::default());
+            outcome_of(done, vec!["a.B.x".to_owned()], &Last::default(), "x.txt", &mut measured).facts
+        };
+        let broken = |why: &str| ConfirmationFacts::Broken(format!("{why} (what was printed: x.txt)"));
+        let full = "failed to write frames/4711.mgf: No space left on device";
+        assert_eq!(facts(&[full]), broken(full));
+        assert_eq!(facts(&[]), broken("alone, the test did not run"));
+    }
 
     #[test]
     fn a_test_with_another_name_than_before_is_not_repeated() {

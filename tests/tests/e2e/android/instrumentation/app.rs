@@ -2,7 +2,7 @@
 //! Robolectric's framework, AndroidX Test's own runner arguments and result printer, and the agent that was
 //! delivered to the device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -158,6 +158,8 @@ pub(crate) struct Tracks {
     renamed: Option<PathBuf>,
     /// The app as dex: its process is genuine ART (tests/art).
     dex: Option<PathBuf>,
+    /// Processes that were asked to load the agent.
+    asked: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 /// A process of the app, with its temporary folder: it is killed, so it cannot clean up itself.
@@ -417,6 +419,10 @@ impl Instrument for Tracks {
         let pid: u32 = process.parse().map_err(|_not_a_number| {
             format!("java.lang.IllegalArgumentException: Unknown process: {process}")
         })?;
+        // A process that still starts refuses the agent.
+        if self.asked.lock().unwrap().insert(pid) {
+            return Err(format!("java.lang.IllegalArgumentException: Unknown process: {process}"));
+        }
         if self.dex.is_some() {
             let options = Self::options_for_art(device);
             let library = Self::library_for_art(device.host_path(path));

@@ -90,6 +90,8 @@ fn everything_was_put_back(device: &StandIn) {
                 .unwrap_or_else(|| panic!("{what}: {between:#?}"))
         };
         let cleared = [place(&format!("pm clear {APP}")), place(&format!("pm clear {TESTS}"))];
+        // Android creates the folder only when the app starts.
+        assert!(cleared.iter().max() < Some(&place("mkdir -p code_cache")), "{between:#?}");
         let brought = [place("startup_agents/libmemgate_agent.so"), place("code_cache/memgate.options")];
         assert!(cleared.iter().max() < brought.iter().min(), "{between:#?}");
         from = start;
