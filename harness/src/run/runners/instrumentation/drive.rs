@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memgate_adb::{AdbError, Bounds, Chunk, Device, Shell, command};
-use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
+use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream, TestResult};
 use memgate_wire::options::app_socket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -59,6 +59,8 @@ pub(super) struct Job {
     pub(super) held: Option<Held>,
     pub(super) clocked: Clocked,
     pub(super) timeout: Duration,
+    /// Longest time without a message of `am` or the agent.
+    pub(super) silence: Duration,
 }
 
 /// A run that has ended.
@@ -130,6 +132,7 @@ pub(super) async fn drive(
         news,
         state: RunState::new(job.clocked, Limit::Ends(job.timeout)),
         timeout: job.timeout,
+        silence: job.silence,
         sign_of_life: started,
         lost,
     };
@@ -197,6 +200,7 @@ struct Driving {
     news: Arc<News>,
     state: RunState,
     timeout: Duration,
+    silence: Duration,
     /// Time of the last message of `am` or the agent.
     sign_of_life: Instant,
     lost: Option<Lost>,
@@ -213,7 +217,7 @@ impl Driving {
         while self.shell.is_some() {
             self.take_note();
             let Some(shell) = &mut self.shell else { break };
-            let silent = self.sign_of_life.checked_add(self.timeout);
+            let silent = self.sign_of_life.checked_add(self.silence);
             let deadline = match (self.state.next_deadline(), silent) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -279,9 +283,7 @@ impl Driving {
                 self.timeout.as_secs_f64()
             ));
         }
-        // If a test is overdue, its app is ended, and `am` says more.
-        let silent = overdue.is_empty()
-            && self.sign_of_life.checked_add(self.timeout).is_some_and(|until| until <= now);
+        let silent = is_silent(&overdue, (self.sign_of_life, self.silence), now);
         if overdue.is_empty() && !silent {
             return;
         }
@@ -290,7 +292,11 @@ impl Driving {
         self.sign_of_life = Instant::now();
         if silent {
             self.shell = None;
-            self.lost = Some(Lost { device_is_gone: !stopped, ..Lost::silent(self.timeout) });
+            let Lost { mut why, .. } = Lost::silent(self.silence);
+            if let Some(TestResult { class, method: Some(method), .. }) = self.run.running() {
+                why.push_str(&format!(", in {class}.{method}"));
+            }
+            self.lost = Some(Lost { why, device_is_gone: !stopped });
         }
     }
 
@@ -307,6 +313,11 @@ impl Driving {
         self.take_note();
         problems
     }
+}
+
+/// Whether nothing came for too long. If a test is overdue, its app is ended, and `am` says more.
+fn is_silent(overdue: &[Overdue], (since, limit): (Instant, Duration), now: Instant) -> bool {
+    overdue.is_empty() && since.checked_add(limit).is_some_and(|until| until <= now)
 }
 
 /// Ends the app; false: the device does not answer.
@@ -409,5 +420,20 @@ impl Follower {
             Ok(_told_in_the_record) => Ok(true),
             Err(why) => Err(failed_to(&why)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::ProcessKey;
+
+    #[test]
+    fn a_test_that_hangs_is_no_silence_of_the_device() {
+        let (since, limit) = (Instant::now(), Duration::from_secs(60));
+        let hangs = Overdue { key: ProcessKey(1), what: "A.a".to_owned(), limit, goes_on: false };
+        assert!(is_silent(&[], (since, limit), since + limit));
+        assert!(!is_silent(&[], (since, limit), since + limit / 2));
+        assert!(!is_silent(&[hangs], (since, limit), since + limit));
     }
 }

@@ -165,6 +165,7 @@ impl OnDevice<'_> {
             held,
             clocked,
             timeout,
+            silence: longest_silence(timeout, self.planned.timeout),
         };
         self.delivery.starts();
         let done = drive(context, &self.device, &context.session.frames(), job, show).await?;
@@ -195,6 +196,12 @@ pub(super) fn times(timeout: Duration, tests: usize) -> Duration {
     timeout.saturating_mul(u32::try_from(tests.max(1)).unwrap_or(u32::MAX))
 }
 
+/// The longest time without any sign of the app in a run whose windows may take `limit`. Windows of several tests report
+/// each test; a repeated one may take four times as long, and the app may wait for orders.
+fn longest_silence(limit: Duration, of_test: Duration) -> Duration {
+    limit.min(times(of_test, 4).saturating_add(WAIT_FOR_ORDERS))
+}
+
 /// An error of the machinery around a run.
 pub(super) fn machinery(what: String) -> Stopped {
     ExpectedError::Machinery { what, hint: String::new() }.into()
@@ -211,3 +218,15 @@ pub(super) fn random(bytes: usize) -> Result<String, Stopped> {
 
 /// Suspects of the rounds.
 pub(super) type Suspects = Vec<JavaSuspect>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_hangs_in_the_rounds_of_a_large_class_does_not_hold_them_for_hours() {
+        let test = Duration::from_secs(300);
+        assert_eq!(longest_silence(test, test), test, "one test");
+        assert_eq!(longest_silence(times(test, 200), test), Duration::from_secs(4 * 300 + 60));
+    }
+}
