@@ -60,7 +60,7 @@ pub struct Delivery {
     way: Way,
     /// Part of the file names in the staging folder, which others use too.
     nonce: String,
-    /// The delivered library, to deliver it again.
+    /// The delivered library, to deliver it again; `None`: the test APK contains it.
     library: Option<PathBuf>,
     /// A dex file with the listener, if there is one to deliver.
     listener: Option<PathBuf>,
@@ -117,16 +117,16 @@ impl Delivery {
         &self.app
     }
 
-    /// Delivers the library.
+    /// Delivers the library; `None`: the test APK contains it.
     ///
     /// # Errors
     /// When the device refuses, or is lost.
-    pub async fn bring(&mut self, library: &Path) -> Result<(), AdbError> {
-        self.library = Some(library.to_owned());
+    pub async fn bring(&mut self, library: Option<&Path>) -> Result<(), AdbError> {
+        self.library = library.map(Path::to_owned);
         // The system creates this folder when the app starts, and `pm clear` removes it. The options need it too.
         self.as_app(&["mkdir", "-p", CODE_CACHE]).await?;
+        let Some(library) = library else { return Ok(()) };
         let to = match self.way {
-            Way::Packaged => return Ok(()),
             Way::StartupAgents => {
                 if !self.is_there(STARTUP_AGENTS).await? {
                     self.trace(Trace::OfApp { path: STARTUP_AGENTS, folder: true });
@@ -134,7 +134,7 @@ impl Delivery {
                 }
                 "code_cache/startup_agents/libmemgate_agent.so"
             }
-            Way::AgentApp | Way::Attach => "code_cache/libmemgate_agent.so",
+            Way::AgentApp | Way::Attach | Way::Packaged => "code_cache/libmemgate_agent.so",
         };
         self.put(library, "so", to, "700").await?;
         if let Some(dex) = self.listener.clone().filter(|_| self.way == Way::StartupAgents) {
@@ -189,10 +189,7 @@ impl Delivery {
             let words: Vec<&str> = ["pm", "clear"].into_iter().chain(user).chain([package]).collect();
             self.order(&command(&words)).await?;
         }
-        match self.library.clone() {
-            Some(library) => self.bring(&library).await,
-            None => Ok(()),
-        }
+        self.bring(self.library.clone().as_deref()).await
     }
 
     /// Notes a file of ours that may appear in the staging folder.

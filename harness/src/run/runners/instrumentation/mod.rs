@@ -37,6 +37,10 @@ use crate::run::engine::{Context, Finished, Interrupts, Stopped};
 use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 use crate::suite::instrumentation::{Call, Selection};
 
+/// What to look at if no agent came from the test APK.
+const NOT_PACKAGED: &str = "is libmemgate_agent.so of the app's ABI in the test APK, with memgate's listener? An app \
+                            without native code also needs `useLegacyPackaging = true` (`memgate docs android`)";
+
 /// A measured suite, and whether a test or the run as a whole failed.
 type Measured = (Suite, bool);
 
@@ -200,6 +204,13 @@ async fn in_order(
     Ok(OfDevice { measured, named })
 }
 
+/// Why a measured run has nothing to repeat: its tests failed, or were skipped. `passed`: those with a process of their
+/// own.
+fn not_screened(once: &once::Once, passed: usize) -> Option<String> {
+    let is_empty = once.complete && once.seen.is_empty() && passed == 0;
+    is_empty.then(|| "none of its tests passed".to_owned())
+}
+
 /// Measures these tests.
 async fn tests_of(
     context: &mut Context<'_>,
@@ -214,21 +225,21 @@ async fn tests_of(
     if way.needs_listener() && !once.finished.is_empty() {
         context.console.line(&format!("{}: {}", suite.name, probe::comes_by(way)));
     }
+    let hint = (suite.planned.suite.packaged && once.finished.is_empty()).then_some(NOT_PACKAGED);
     let times = (once.elapsed, suite.planned.timeout);
+    let not_screened = not_screened(&once, parts.len());
     let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
     measured.facts.java = Some(JavaFacts {
         app_memory: once.memory,
+        not_screened,
         limits: suite.planned.suite.process_per_test.then(|| alone::LIMITS.to_owned()),
         ..JavaFacts::default()
     });
     measured.facts.heap = once.heap;
-    measured.facts.problems =
-        once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
+    let problems = once.problems.iter().map(String::as_str).chain(hint);
+    measured.facts.problems = problems.map(|what| problem(&suite.name, what.to_owned(), "")).collect();
     if once.complete && !parts.is_empty() {
         alone::repeat(context, suite, &parts, &mut measured).await?;
-    } else if once.complete && once.seen.is_empty() && !once.failing.is_empty() {
-        let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
-        java.not_screened = Some("none of its tests passed".to_owned());
     } else if once.complete && !once.seen.is_empty() {
         (suite.failing, suite.unsteady) = (once.failing, once.unsteady);
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
@@ -240,4 +251,19 @@ async fn tests_of(
         shard.measured(&suite.name, came.as_slice());
     }
     Ok((measured, once.failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_whose_tests_are_all_ignored_says_that_none_passed() {
+        let mut once = once::Once { complete: true, ..once::Once::default() };
+        assert_eq!(not_screened(&once, 0).unwrap(), "none of its tests passed");
+        assert_eq!(not_screened(&once, 1), None, "in a process of its own");
+        once.seen = vec![("a.B".to_owned(), vec!["x".to_owned()])];
+        assert_eq!(not_screened(&once, 0), None);
+        assert_eq!(not_screened(&once::Once::default(), 0), None, "it was not measured");
+    }
 }

@@ -3,6 +3,7 @@
 //! prove delivery ways that need the listener; the tests prove them.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
@@ -61,8 +62,8 @@ pub(super) async fn prepare<'a>(
         share,
         tried: Vec::new(),
         failing: BTreeSet::new(),
-        own: None,
         unsteady: BTreeSet::new(),
+        own: None,
     };
     Ok((suite, about))
 }
@@ -125,16 +126,7 @@ pub(super) async fn probe(
     about: &DeviceFacts,
 ) -> Result<Named, Broken> {
     let abi = suite.delivery.app().abi.clone();
-    let library = crate::agent::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
-        what: failed_to(&why),
-        hint: match abi.as_str() {
-            "armeabi-v7a" | "armeabi" | "x86" => {
-                "there is no agent for apps of 32 bits: build the app for arm64-v8a or x86_64 too"
-            }
-            _ => "`memgate docs android` says how the agent for Android is built",
-        }
-        .to_owned(),
-    })?;
+    let library = library(&abi, suite.planned.suite.packaged)?;
     if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
         let folder = context.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
         match dex::listener(&folder).await {
@@ -151,7 +143,7 @@ pub(super) async fn probe(
             context.console.warning(&left);
         }
         suite.delivery.go(way);
-        suite.delivery.bring(&library).await.map_err(|why| Broken::by(&why))?;
+        suite.delivery.bring(library.as_deref()).await.map_err(|why| Broken::by(&why))?;
         let done = name_tests(context, suite).await?;
         if let Some(lost) = &done.lost {
             return Err(Broken::Suite { what: lost.why.clone(), hint: String::new() });
@@ -184,6 +176,20 @@ pub(super) async fn probe(
         suite.tried.push(format!("{way}: {why}"));
     }
     Err(too_old(about))
+}
+
+/// The library to deliver; `None`: the test APK contains it.
+fn library(abi: &str, packaged: bool) -> Result<Option<PathBuf>, Broken> {
+    let has_32_bits = ["armeabi-v7a", "armeabi", "x86"].contains(&abi);
+    if packaged && !has_32_bits {
+        return Ok(None);
+    }
+    let hint = match has_32_bits {
+        true => "there is no agent for apps of 32 bits: build the app for arm64-v8a or x86_64 too",
+        false => "`memgate docs android` says how the agent for Android is built",
+    };
+    let library = crate::agent::embedded::android_agent(abi);
+    library.map(Some).map_err(|why| Broken::Suite { what: failed_to(&why), hint: hint.to_owned() })
 }
 
 /// The way in which the agent got into the app.

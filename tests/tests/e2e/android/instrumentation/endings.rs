@@ -94,9 +94,14 @@ impl Instrument for Endless {
 }
 
 fn run(adb: &Adb, device: &StandIn, name: &str) -> memgate_e2e::Run {
+    run_with(adb, device, name, "    timeout: 120s\n")
+}
+
+/// With additional lines of configuration.
+fn run_with(adb: &Adb, device: &StandIn, name: &str, more: &str) -> memgate_e2e::Run {
     let server = AdbServer::start(adb);
     server.connect(device);
-    let (project, agents) = project(name, "    timeout: 120s\n");
+    let (project, agents) = project(name, more);
     let mut command = project.command(&["run", "--suite", "tracks"]);
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     project.finish(&mut command)
@@ -146,6 +151,17 @@ fn an_app_whose_run_nobody_hears_of_any_more_is_ended() {
     run.ends_with(2);
     assert_eq!(device.struck(), 1, "{run}");
     assert!(run.problems().contains("not measured: failed to run `am instrument"), "{run}");
+    device.assert_clean();
+}
+
+#[test]
+fn an_app_that_says_nothing_for_the_time_of_a_test_is_ended() {
+    let Some(adb) = adbs().pop() else { return };
+    let device = device(34).instrument(Endless::default()).start();
+    let run = run_with(&adb, &device, "instrumentation-silent", "    timeout: 5s\n    agent: packaged\n");
+    run.ends_with(2);
+    assert!(run.problems().contains("not measured: nothing came from the device for 5 s"), "{run}");
+    assert!(run.problems().contains("is libmemgate_agent.so of the app's ABI in the test APK"), "{run}");
     device.assert_clean();
 }
 
