@@ -22,6 +22,7 @@ mod rounds;
 
 use std::collections::BTreeSet;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use memgate_adb::DeviceFacts;
 use memgate_history::shards::UnitKind;
@@ -71,7 +72,12 @@ pub(super) async fn measure(
     planned: &PlannedInstrumentation,
     facts: &mut Facts,
 ) -> Result<Vec<(Suite, Instrumentation)>, Stopped> {
-    let mut places = match places::places(planned).await {
+    let places = places::places(planned).await;
+    // The runs on several devices each listen anew, and would not see this signal.
+    if is_interrupted(context) {
+        return Err(Stopped::Interrupted);
+    }
+    let mut places = match places {
         Ok(places) => places,
         Err(broken) => return not_measured(facts, &planned.suite.name, broken).map(|()| Vec::new()),
     };
@@ -91,6 +97,8 @@ pub(super) async fn measure(
                     measured.push((suite, Instrumentation));
                 }
             }
+            // The device may have failed before the run that would have ended.
+            Err(_) if is_interrupted(context) => return Err(Stopped::Interrupted),
             Err(broken) => not_measured(facts, name, broken)?,
         }
     }
@@ -109,6 +117,11 @@ pub(super) async fn measure(
         None => {}
     }
     Ok(measured)
+}
+
+/// Whether the user has ended the run, and nothing has reacted yet.
+fn is_interrupted(context: &mut Context<'_>) -> bool {
+    context.interrupts.next().now_or_never().is_some()
 }
 
 /// Measures on all devices at the same time, each with its share of the tests.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use memgate_e2e::Run;
 use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
+use memgate_e2e::waiting::Running;
 use memgate_model::{TestReport, Verdict};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::android::instrumentation::app::{TESTS, device, device_of, project};
@@ -67,6 +69,29 @@ fn a_device_with_two_serials_is_refused_and_two_from_one_snapshot_are_not() {
     assert_ne!(one.serial(), alias);
     assert!(refuses([&one.serial(), &alias]));
     assert!(!refuses([&one.serial(), &other.serial()]));
+    one.assert_clean();
+    other.assert_clean();
+}
+
+#[test]
+fn ctrl_c_while_devices_are_told_apart_ends_the_run_and_leaves_no_file() {
+    let Some(adb) = adbs().pop() else { return };
+    let boot = "cat /proc/sys/kernel/random/boot_id";
+    let phone = || StandIn::builder().answer(boot, "5f\n", 0).start();
+    let (one, other) = (phone(), phone());
+    let server = AdbServer::start(&adb);
+    server.connect(&one);
+    server.connect(&other);
+    let (project, agents) = project("instrumentation-devices-ctrl-c", "");
+    let mut command = project.command(&["run", "--suite", "tracks", "--devices", "all"]);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let running = Running::start(&mut command);
+    let first = if one.serial() < other.serial() { &one } else { &other };
+    first.wait_until("it is asked who it is", |device| device.commands().iter().any(|line| line == boot));
+    rustix::process::kill_process(Pid::from_raw(running.id().try_into().unwrap()).unwrap(), Signal::INT)
+        .unwrap();
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     one.assert_clean();
     other.assert_clean();
 }
