@@ -97,6 +97,7 @@ pub(super) async fn screen(
         let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
         if context.this_shard.is_none() || !is_clear {
             facts.errors.push(nothing_seen(planned, done.ended.exit, context.plan.filter.as_deref()));
+            facts.errors.extend(results::on_devices(&root, &found));
         }
         return Ok(Vec::new());
     }

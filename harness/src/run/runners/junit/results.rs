@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::iter::repeat;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -22,6 +23,8 @@ use crate::session::facts::problem;
 
 /// Folders of Gradle's results, and the maximum depth of the files in them. Maven's folders are `target/*-reports`.
 const RESULTS: [(&str, u32); 2] = [("build/test-results", 2), ("build/reports/junit", 2)];
+/// Folder of the results of tests that Android's Gradle plugin ran on devices, and the maximum depth of its files.
+const ON_DEVICES: (&str, u32) = ("build/outputs/androidTest-results", 5);
 /// Maximum size of a result file.
 const MAX_RESULT_BYTES: u64 = 64 << 20;
 /// Folders to which a build may be configured to write results, the search depth, and the maximum number of folders per
@@ -29,6 +32,15 @@ const MAX_RESULT_BYTES: u64 = 64 << 20;
 const OUTPUTS: [&str; 2] = ["target", "build"];
 const OUTPUT_DEPTH: u32 = 3;
 const MAX_OUTPUT_FOLDERS: usize = 500;
+/// Folders of compiled test classes: Maven's, Gradle's, and those of Android's Gradle plugin for Java and Kotlin.
+const CLASSES: [&str; 6] = [
+    "target/test-classes",
+    "build/classes/*/*",
+    "build/intermediates/javac/*/classes",
+    "build/intermediates/javac/*/*/classes",
+    "build/intermediates/built_in_kotlinc/*/*/classes",
+    "build/tmp/kotlin-classes/*",
+];
 /// Folders of sources and outputs contain no modules.
 const NOT_ENTERED: [&str; 5] = ["src", "target", "build", "out", "node_modules"];
 /// Maximum depth and number of folders of a project.
@@ -45,6 +57,8 @@ pub(super) struct Module {
     folder: PathBuf,
     /// Tests by class: those that passed, and all that were not skipped.
     classes: BTreeMap<String, (u64, u64)>,
+    /// Tests that ran on devices, by class.
+    on_devices: BTreeMap<String, u64>,
 }
 
 /// Result files of one module that were written since then, by time: the order in which its classes ran.
@@ -60,6 +74,15 @@ pub(super) fn files(module: &Path, since: SystemTime) -> Vec<PathBuf> {
     }
     files.retain(|path| is_written(path, since));
     files.sort_by_key(|path| fs::metadata(path).map_or((0, 0), |d| (d.mtime(), d.mtime_nsec())));
+    files
+}
+
+/// Result files of tests on devices that were written since then.
+fn files_on_devices(module: &Path, since: SystemTime) -> Vec<PathBuf> {
+    let (folder, depth) = ON_DEVICES;
+    let mut files = Vec::new();
+    collect(&module.join(folder), depth, &mut files);
+    files.retain(|path| is_written(path, since));
     files
 }
 
@@ -79,8 +102,11 @@ fn files_elsewhere(module: &Path, since: SystemTime, usual: &[PathBuf]) -> Vec<P
     }
     let mut known: BTreeSet<OsString> =
         usual.iter().filter_map(|path| path.file_name()).map(Into::into).collect();
+    let on_devices = module.join(ON_DEVICES.0);
     found.retain(|path| {
-        is_written(path, since) && path.file_name().is_some_and(|name| known.insert(name.into()))
+        !path.starts_with(&on_devices)
+            && is_written(path, since)
+            && path.file_name().is_some_and(|name| known.insert(name.into()))
     });
     found
 }
@@ -147,10 +173,13 @@ pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<Strin
             ));
             break;
         }
-        let mut module = Module { folder: folder.clone(), classes: BTreeMap::new() };
+        let mut module = Module { folder: folder.clone(), ..Module::default() };
         let usual = files(&folder, since);
-        for file in &usual {
+        let on_devices = files_on_devices(&folder, since);
+        for (file, is_of_device) in usual.iter().zip(repeat(false)).chain(on_devices.iter().zip(repeat(true)))
+        {
             match read(file) {
+                Ok(results) if is_of_device => module.ran_on_device(&results),
                 Ok(results) => module.take(&results, true),
                 Err(why) => problems.push(format!("{}: {why}", file.display())),
             }
@@ -158,7 +187,7 @@ pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<Strin
         // These may be any files of the tests: a file that is no result is ignored.
         let elsewhere = files_elsewhere(&folder, since, &usual);
         elsewhere.iter().filter_map(|file| read(file).ok()).for_each(|results| module.take(&results, false));
-        if !module.classes.is_empty() {
+        if !(module.classes.is_empty() && module.on_devices.is_empty()) {
             modules.push(module);
         }
         if depth < MAX_DEPTH {
@@ -180,16 +209,29 @@ fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 impl Module {
+    /// Its name in messages.
+    fn name(&self, root: &Path) -> String {
+        let name = self.folder.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty());
+        let name = name.unwrap_or_else(|| Path::new(self.folder.file_name().unwrap_or_default()));
+        name.display().to_string()
+    }
+
     /// Adds the tests of a file, if a Java virtual machine ran them: tests of scripts are reported in such files too.
     /// For files in unusual places (`is_usual` is false), a class of the module shows this.
     fn take(&mut self, results: &TestResults, is_usual: bool) {
         let is_java = is_usual && results.properties.contains_key(OF_JAVA);
         for test in results.tests.iter().filter(|test| test.outcome != TestOutcome::Skipped) {
-            if is_java || self.has_class(&test.class) {
+            if is_java || self.classes.contains_key(&test.class) || self.has_class(&test.class) {
                 let (passed, all) = self.classes.entry(test.class.clone()).or_default();
                 *passed += u64::from(test.outcome == TestOutcome::Passed);
                 *all += 1;
             }
+        }
+    }
+
+    fn ran_on_device(&mut self, results: &TestResults) {
+        for test in results.tests.iter().filter(|test| test.outcome != TestOutcome::Skipped) {
+            *self.on_devices.entry(test.class.clone()).or_default() += 1;
         }
     }
 
@@ -203,16 +245,20 @@ impl Module {
             .any(|(class, tests)| is_it(class) && *tests >= reported(class).saturating_add(reported(simple)))
     }
 
-    /// Whether its class file is where Maven or Gradle puts it.
+    /// Whether its class file is where a build tool puts it.
     fn has_class(&self, class: &str) -> bool {
         let file = format!("{}.class", class.replace('.', "/"));
-        let below = |folder: &Path| -> Vec<PathBuf> {
-            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+        let below =
+            |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let into = |folders: Vec<PathBuf>, part: &str| match part {
+            "*" => folders.into_iter().flat_map(below).collect(),
+            part => folders.into_iter().map(|folder| folder.join(part)).collect(),
         };
-        let gradle = below(&self.folder.join("build/classes"));
-        let mut outputs = gradle.iter().flat_map(|language| below(language));
-        self.folder.join("target/test-classes").join(&file).is_file()
-            || outputs.any(|output| output.join(&file).is_file())
+        let has = |pattern: &&str| {
+            let folders = pattern.split('/').fold(vec![self.folder.clone()], into);
+            folders.iter().any(|folder| folder.join(&file).is_file())
+        };
+        CLASSES.iter().any(has)
     }
 }
 
@@ -229,7 +275,7 @@ pub(super) fn unmeasured<'a>(
     let processes: Vec<(Option<&Path>, &Finished)> = processes
         .map(|process| (owner(modules, Path::new(&process.hello().working_directory)), process))
         .collect();
-    let mut problems = Vec::new();
+    let mut problems = on_devices(root, modules);
     for module in modules {
         // A worker may run in a folder above its module; one in another module belongs to that module.
         let may_be_its = |owner: &Option<&Path>| owner.is_none_or(|owner| module.folder.starts_with(owner));
@@ -279,15 +325,29 @@ fn tests(process: &Finished) -> impl Iterator<Item = (&str, &str)> {
     ended.chain(open).filter(|window| !window.test.is_empty()).map(|w| (w.suite.as_str(), w.test.as_str()))
 }
 
+/// Tests that the build ran on devices: none of them is measured.
+pub(super) fn on_devices(root: &Path, modules: &[Module]) -> Vec<Problem> {
+    let tell = |module: &Module| {
+        let classes: Vec<&str> = module.on_devices.keys().map(String::as_str).collect();
+        let tests = format_number_of(module.on_devices.values().sum::<u64>(), "test");
+        let what = format!(
+            "not measured: {tests} that the build ran on a device ({})",
+            format_list(&classes, NAMED)
+        );
+        let hint =
+            "add a suite with `runner: instrumentation`, which runs them itself (`memgate docs android`)";
+        problem(&module.name(root), what, hint)
+    };
+    modules.iter().filter(|module| !module.on_devices.is_empty()).map(tell).collect()
+}
+
 fn not_measured(root: &Path, module: &Module, classes: &[&str], count: u64) -> Problem {
-    let name = module.folder.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty());
-    let name = name.unwrap_or_else(|| Path::new(module.folder.file_name().unwrap_or_default()));
     let (shown, tests) = (format_list(classes, NAMED), format_number_of(count, "test"));
     let what =
         format!("not measured: the build reports {tests} that no measured virtual machine ran ({shown})");
     let hint = "Surefire with forkCount=0 runs tests in Maven itself, and tests of TestNG or of a JUnit before 4 \
                 (surefire-junit3) are not understood: none of them is measured; HotSpot 17 or later is needed";
-    problem(&name.display().to_string(), what, hint)
+    problem(&module.name(root), what, hint)
 }
 
 #[cfg(test)]
@@ -353,10 +413,52 @@ mod tests {
     }
 
     #[test]
+    fn modules_of_androids_plugin_have_classes_and_tests_on_devices_too() {
+        let root = tempfile::tempdir().unwrap();
+        let ran =
+            |class: &str| format!("<testsuite><testcase name=\"a\" classname=\"{class}\"/></testsuite>");
+        for (file, text) in [
+            ("app/build/test-results/testDebugUnitTest/TEST-a.xml", ran("com.ATest")),
+            (
+                "app/build/intermediates/javac/debugUnitTest/compileDebugUnitTest/classes/com/ATest.class",
+                String::new(),
+            ),
+            ("app/build/test-results/testDebugUnitTest/TEST-b.xml", ran("com.BTest")),
+            ("app/build/tmp/kotlin-classes/debugUnitTest/com/BTest.class", String::new()),
+            ("app/build/test-results/testDebugUnitTest/TEST-script.xml", ran("script")),
+            ("ui/build/outputs/androidTest-results/connected/TEST-old.xml", ran("com.CTest")),
+            ("ui/build/intermediates/javac/debugAndroidTest/classes/com/CTest.class", String::new()),
+            (
+                "ui/build/outputs/androidTest-results/connected/debug/TEST-Pixel - 13-_ui-.xml",
+                ran("com.CTest"),
+            ),
+            (
+                "ui/build/outputs/androidTest-results/managedDevice/debug/flavors/f/pixel2/TEST-a.xml",
+                ran("com.DTest"),
+            ),
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let (found, _) = modules(root.path(), SystemTime::UNIX_EPOCH);
+        let mut told: Vec<String> = unmeasured(root.path(), &found, std::iter::empty())
+            .into_iter()
+            .map(|problem| format!("{}: {}", problem.r#where, problem.what))
+            .collect();
+        told.sort();
+        let want = [
+            "app: not measured: the build reports 2 tests that no measured virtual machine ran (com.ATest, com.BTest)",
+            "ui: not measured: 3 tests that the build ran on a device (com.CTest, com.DTest)",
+        ];
+        assert_eq!(told, want);
+    }
+
+    #[test]
     fn a_simple_name_stands_for_a_class_of_which_enough_tests_were_seen() {
         let reported = [("ArchTest", (1, 1)), ("com.example.ArchTest", (2, 2)), ("OtherTest", (1, 1))];
         let classes = reported.map(|(class, tests)| (class.to_owned(), tests)).into();
-        let module = Module { folder: PathBuf::new(), classes };
+        let module = Module { classes, ..Module::default() };
         let seen = |tests| BTreeMap::from([("com.example.ArchTest", tests), ("com.example.AnotherTest", 9)]);
         assert!(module.stands_for_a_class_of("ArchTest", &seen(3)));
         assert!(!module.stands_for_a_class_of("ArchTest", &seen(2)), "one of these ran elsewhere");
