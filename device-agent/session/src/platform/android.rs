@@ -42,7 +42,11 @@ const BY_PROPERTY: [&str; 14] = [
 
 /// The app of this process.
 fn package() -> String {
-    places::package_of(&std::fs::read("/proc/self/cmdline").unwrap_or_default())
+    places::package_of(&command_line())
+}
+
+fn command_line() -> Vec<u8> {
+    std::fs::read("/proc/self/cmdline").unwrap_or_default()
 }
 
 /// The options of a process that was started with the agent. Properties are for users without a file, so they are
@@ -84,6 +88,8 @@ pub fn complete(options: &mut Options) {
     if options.package.is_empty() {
         options.package = package();
     }
+    // The system loads the agent into all processes of the app. The others would wait at their start.
+    options.harness &= !places::is_other(&command_line(), &options.package);
     // The runtime's own program becomes an app. Java starts later, and the agent is then attached to it.
     options.java |=
         std::fs::read_link("/proc/self/exe").is_ok_and(|exe| exe.to_string_lossy().contains("/app_process"));

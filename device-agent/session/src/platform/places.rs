@@ -6,16 +6,27 @@ const FILE: &str = "memgate.options";
 /// Number of user ids per user of the device.
 const IDS_PER_USER: u32 = 100_000;
 
-/// The app of a process, from its command line. A process that the app named itself is called `PACKAGE:NAME`. One
-/// that a `wrap.sh` has started is still called `app_process64` at first; its name is among its arguments.
+/// The app of a process, from its command line. A process that the app named itself is called `PACKAGE:NAME`.
 pub(crate) fn package_of(command_line: &[u8]) -> String {
+    process_of(command_line).split(':').next().unwrap_or_default().to_owned()
+}
+
+/// Is this a process of the app that the harness does not look for, because it is not named by its package?
+pub(crate) fn is_other(command_line: &[u8], package: &str) -> bool {
+    let process = process_of(command_line);
+    // A process that is not yet the app's has a name without a dot. The system cuts a very long name.
+    process.contains('.') && !package.starts_with(&process)
+}
+
+/// The name of a process. One that a `wrap.sh` has started is still called `app_process64` at first; its name is among
+/// its arguments.
+fn process_of(command_line: &[u8]) -> String {
     let text = String::from_utf8_lossy(command_line);
     let mut words = text.split('\0');
     let name = words.next().unwrap_or_default();
     let nice = words.find_map(|word| word.strip_prefix("--nice-name="));
     let starts = name.rsplit('/').next().is_some_and(|file| file.starts_with("app_process"));
-    let process = if starts { nice.unwrap_or_default() } else { name };
-    process.split(':').next().unwrap_or_default().to_owned()
+    if starts { nice.unwrap_or_default() } else { name }.to_owned()
 }
 
 /// Where the options file may be, best first: next to the library if that is in a `code_cache` or in a folder of it,
@@ -65,6 +76,20 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(package_of(command_line.as_bytes()), package, "{command_line:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_the_harness_does_not_look_for_is_known_by_its_name() {
+        for (command_line, other) in [
+            ("com.example.app\0\0", false),
+            ("com.example.app:remote\0", true),
+            ("com.example.sync\0", true),
+            ("com.exam", false),
+            ("<pre-initialized>\0", false),
+            ("/system/bin/app_process64\0--nice-name=com.example.app:remote\0", true),
+        ] {
+            assert_eq!(is_other(command_line.as_bytes(), "com.example.app"), other, "{command_line:?}");
         }
     }
 
