@@ -243,6 +243,9 @@ impl AdbError {
                 "this user may not open the USB device: add udev rules, or join the group plugdev".to_owned()
             }
             Self::Unusable { .. } => "boot the device into Android (`adb reboot`)".to_owned(),
+            Self::Install { said, .. } if ANOTHER_BUILD.iter().any(|why| said.contains(why)) => {
+                "the device has another build of the app, signed differently or newer: `adb uninstall PACKAGE` removes it with its data".to_owned()
+            }
             Self::Timeout { .. } => "is the device very busy? `adb shell` by hand shows whether it answers".to_owned(),
             Self::Program { .. }
             | Self::NobodyListens { .. }
@@ -255,6 +258,9 @@ impl AdbError {
         }
     }
 }
+
+/// What adb prints if the installed build cannot be replaced.
+const ANOTHER_BUILD: [&str; 2] = ["INSTALL_FAILED_UPDATE_INCOMPATIBLE", "INSTALL_FAILED_VERSION_DOWNGRADE"];
 
 fn listed(devices: &[Listed]) -> String {
     let names: Vec<String> =
@@ -278,6 +284,14 @@ mod tests {
             "choose a device: there are 2: emulator-5554 (device), R58M (unauthorized)"
         );
         assert!(error.hint().contains("--device SERIAL"));
+    }
+
+    #[test]
+    fn a_build_that_cannot_be_replaced_has_to_be_uninstalled() {
+        let refused = |said: &str| AdbError::Install { serial: "R58M".into(), said: said.into() }.hint();
+        let said = "Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: Package io.x signatures do not match]";
+        assert!(refused(said).contains("adb uninstall PACKAGE"));
+        assert_eq!(refused("Failure [INSTALL_FAILED_INSUFFICIENT_STORAGE]"), "");
     }
 
     #[test]
