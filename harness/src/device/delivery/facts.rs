@@ -55,7 +55,7 @@ impl AppError {
             Self::Refused { said, .. } if said.contains("unknown package") || said.contains("couldn't stat") => {
                 "is the app installed, and for the device's current user (`am get-current-user`)?".to_owned()
             }
-            Self::Refused { .. } => "some devices switch run-as off: use an emulator, or another device".to_owned(),
+            Self::Refused { .. } => "some devices switch run-as off: use an emulator, another device, or an agent that writes files (`memgate docs android`, \"Without adb\")".to_owned(),
             Self::NoAbi { .. } => String::new(),
         }
     }

@@ -296,6 +296,7 @@ impl Driving {
             if let Some(TestResult { class, method: Some(method), .. }) = self.run.running() {
                 why.push_str(&format!(", in {class}.{method}"));
             }
+            why.push_str(": does it hang, or is the suite's `timeout` too short?");
             self.lost = Some(Lost { why, device_is_gone: !stopped });
         }
     }
