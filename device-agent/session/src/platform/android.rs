@@ -64,7 +64,12 @@ pub fn options_of(text: &str) -> Option<Options> {
     let given = if places::is_options(text) { Some(text.to_owned()) } else { from_path(text) };
     let found = given.or_else(|| process::variable(c"MEMGATE_AGENT_OPTIONS")).or_else(from_files);
     let mut options = parse(found.as_deref().unwrap_or_default().trim_end());
+    let is_awaited = options.harness;
     complete(&mut options);
+    // No harness looks for this process.
+    if is_awaited && !options.harness {
+        return None;
+    }
     // An agent that is attached to a Java runtime measures Java.
     options.java = true;
     (!options.directory.is_empty() || options.carrier != Carrier::Spool).then_some(options)
