@@ -127,8 +127,8 @@ impl Selection {
     }
 
     /// Whether the runner can select the test by its name. A comma may end the name. Runners with names like
-    /// `adds(1) [0]` (`JUnitParams`) may select the method only, and the name of an object (`Tile@1f2e`) differs between
-    /// processes.
+    /// `adds(1) [0]` (`JUnitParams`) may select the method only, and the name of an object (`Tile@1f2e`) differs
+    /// between processes.
     #[must_use]
     pub fn takes(test: &str) -> bool {
         let is_fixed = |(method, parameter): (&str, &str)| !method.contains('(') && !parameter.contains('@');

@@ -196,8 +196,8 @@ pub(super) fn times(timeout: Duration, tests: usize) -> Duration {
     timeout.saturating_mul(u32::try_from(tests.max(1)).unwrap_or(u32::MAX))
 }
 
-/// The longest time without any sign of the app in a run whose windows may take `limit`. Windows of several tests report
-/// each test; a repeated one may take four times as long, and the app may wait for orders.
+/// The longest time without any sign of the app in a run whose windows may take `limit`. The runner reports each test
+/// of a window. A repeated one may take four times as long, and the app may wait for orders.
 fn longest_silence(limit: Duration, of_test: Duration) -> Duration {
     limit.min(times(of_test, 4).saturating_add(WAIT_FOR_ORDERS))
 }
