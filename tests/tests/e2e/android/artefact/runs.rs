@@ -2,8 +2,10 @@
 //! bionic has and glibc lacks. This tests its constructor, its hooks, its per-thread data (thread keys), its
 //! frame pointer walk and its exit, but not Android's loader or Java runtime.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, repository, skip_without};
@@ -30,14 +32,38 @@ fn compiled(project: &Project, source: &str, name: &str, arguments: &[&str]) -> 
     to
 }
 
+/// Compiles the app, and what bionic has.
+fn app(project: &Project) -> PathBuf {
+    for library in ["libc.so", "libdl.so"] {
+        compiled(project, "libc.c", library, &["-shared", "-fPIC", &format!("-Wl,-soname,{library}")]);
+    }
+    compiled(project, "app.c", "app", &[])
+}
+
+#[test]
+fn another_process_of_the_app_does_not_wait_for_the_harness_when_it_starts() {
+    const WAIT: Duration = Duration::from_secs(30);
+    let Some(library) = library() else { return };
+    let project = Project::new("android-artefact-process");
+    let app = app(&project);
+    let options = format!(
+        "dir={};harness=1;wait_ms={};package=com.example.app",
+        project.folder().display(),
+        WAIT.as_millis()
+    );
+    let mut remote = Command::new(&app);
+    remote.arg0("com.example.app:remote").env("LD_PRELOAD", &library);
+    remote.env("LD_LIBRARY_PATH", project.folder()).env("MEMGATE_AGENT_OPTIONS", options);
+    let began = Instant::now();
+    assert_eq!(successful(&mut remote), "done\n");
+    assert!(began.elapsed() < WAIT);
+}
+
 #[test]
 fn native_allocations_are_tracked_with_their_stacks() {
     let Some(library) = library() else { return };
     let project = Project::new("android-artefact-runs");
-    let shared = ["-shared", "-fPIC", "-Wl,-soname,libc.so"];
-    compiled(&project, "libc.c", "libc.so", &shared);
-    compiled(&project, "libc.c", "libdl.so", &["-shared", "-fPIC", "-Wl,-soname,libdl.so"]);
-    let app = compiled(&project, "app.c", "app", &[]);
+    let app = app(&project);
     let frames = project.folder().join("frames");
     std::fs::create_dir(&frames).unwrap();
     let told = successful(
