@@ -288,7 +288,6 @@ impl Store {
         Ok(rows::test_names(&mut connection, project, &tests).await?)
     }
 
-    /// Suite and name of all tests that the project ever had.
     /// All tests of a project, as `suite::name`.
     ///
     /// # Errors
@@ -300,6 +299,7 @@ impl Store {
         Ok(of_tests.map(|(suite, name)| format!("{suite}::{name}")).collect())
     }
 
+    /// Suite and name of all tests that the project ever had.
     async fn all_test_names(&self, project: i64) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
         let mut names = BTreeMap::new();
         for row in sqlx::query(sql::TESTS).bind(project).fetch_all(&self.pool).await? {
