@@ -526,7 +526,8 @@ mod tests {
         });
     }
 
-    /// Regression: the page of a test with 20,000 leaks had 8.9 MB, and the newest 20 events of the whole line hid others.
+    /// Regression: the page of a test with 20,000 leaks had 8.9 MB, and the newest 20 events of the whole line hid
+    /// others.
     #[test]
     fn a_test_shows_its_worst_leaks_and_all_their_events() {
         let folder = tempfile::tempdir().unwrap();

@@ -307,7 +307,8 @@ pub(super) const WORST_OF_LINE: &str = leak_lines!(
 /// How many leaks a line has, by state, and whether they come and go.
 pub(super) const COUNTS_OF_LINE: &str = "SELECT state, flaky, COUNT(*) FROM leak_line WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 GROUP BY state, flaky";
-/// The worst leaks that a test had in the last run that saw them: as [`State`](memgate_history::life::State) orders them.
+/// The worst leaks that a test had in the last run that saw them: as [`State`](memgate_history::life::State) orders
+/// them.
 pub(super) const LEAKS_OF_TEST: &str = leak_lines!(
     "",
     "",
