@@ -280,9 +280,10 @@ impl Window {
         if self.test.is_empty() && self.java.is_some() {
             return self.suite == id;
         }
-        id.strip_prefix(self.suite.as_str())
-            .and_then(|rest| rest.strip_prefix('.'))
-            .is_some_and(|test| test == self.test)
+        // From the end: this is asked for each window and suspect, and windows of one suite differ in the test.
+        id.strip_suffix(self.test.as_str())
+            .and_then(|rest| rest.strip_suffix('.'))
+            .is_some_and(|suite| suite == self.suite)
     }
 
     /// Is it no test, but a set-up that GoogleTest runs around tests?
