@@ -62,7 +62,7 @@ fn figure(html: &mut Html, view: &TestView) {
         html.markup(" · ▼ something happened, as told below");
     }
     if is_limited(view) {
-        html.markup(" · ┄ allowed, where it is near");
+        html.markup(" · ┄ allowed, where it is near; –: nothing, or there is no limit");
     }
     if view.rounded {
         html.markup(" · values are kept in steps of 2 %");
