@@ -236,7 +236,6 @@ mod tests {
         git(root, "checkout -q main");
         git(root, "commit -q --allow-empty -m two");
         git(root, "merge -q --no-ff -m merged side");
-        let index = fs::read(root.join(".git/index")).unwrap();
         let found = look(root, true);
         assert_eq!(
             (found.ancestors.len(), found.dirty),
