@@ -83,6 +83,9 @@ pub(super) fn with_settings(
 ) -> Result<u8, ExpectedError> {
     let (mut plan, mut judged, live) = measured(settings, request, console)?;
     tell_without_effect(settings, &judged, console);
+    if plan.suites.iter().any(|suite| suite.name.is_none()) {
+        plan::of_other_suites(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
+    }
     if judged.shard.is_some() {
         // A shard is only stored in its session: reports, mail and history belong to the whole run.
         judged.manifest = None;

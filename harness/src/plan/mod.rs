@@ -28,7 +28,7 @@ pub(crate) use self::policy::follow;
 pub use self::policy::policy;
 pub use self::selection::{is_filtered, narrows};
 pub use self::shard::PlannedShard;
-pub(crate) use self::thresholds::{warnings, without_effect};
+pub(crate) use self::thresholds::{of_other_suites, warnings, without_effect};
 use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 
@@ -306,6 +306,40 @@ mod tests {
         assert_eq!((plan.suites[0].runner, plan.suites[0].timeout), (Runner::Auto, Duration::from_secs(60)));
         assert!(!plan.partial);
         assert_eq!(plan.suites[0].repeating, None);
+    }
+
+    #[test]
+    fn the_typed_command_of_a_suite_is_that_suite() {
+        let yaml = |more: &str| {
+            format!(
+                "version: 1\nsuites: {{ unit: {{ run: [ctest, --test-dir, build, --output-on-failure], timeout: 5s{more} }} }}"
+            )
+        };
+        let typed = |yaml: &str, command: &str| {
+            let wrapped = RunArgs { program: command.split(' ').map(Into::into).collect(), ..request() };
+            let plan = plan(&settings(yaml), &wrapped, &world()).unwrap();
+            (plan.suites[0].clone(), plan.partial)
+        };
+        for command in ["ctest --test-dir build --output-on-failure", "ctest -V --test-dir build"] {
+            let (suite, partial) = typed(&yaml(""), command);
+            assert_eq!((suite.name.as_deref(), suite.timeout), (Some("unit"), Duration::from_secs(5)));
+            assert_eq!(suite.command.join(" ".as_ref()), command, "what is typed runs");
+            assert!(!partial, "all of the file runs");
+        }
+        for (more, command) in [
+            ("", "ctest --test-dir build -R Map"),
+            ("", "./ctest.sh --test-dir build"),
+            (", cwd: data", "ctest --test-dir build"),
+            (", env: { MODE: fast }", "ctest --test-dir build"),
+        ] {
+            let (suite, partial) = typed(&yaml(more), command);
+            assert_eq!((suite.name, partial), (None, true), "{more} {command}");
+        }
+        let two =
+            "version: 1\nsuites: { a: { run: [build/t] }, b: { run: [build/t] }, c: { run: [build/u] } }";
+        assert_eq!(typed(two, "build/t").0.name, None, "which one?");
+        let (suite, partial) = typed(two, "build/u");
+        assert_eq!((suite.name.as_deref(), partial), (Some("c"), true), "other suites do not run");
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! Data flow: environment variables and the typed command, before the run ([`narrows`], [`selects`]) → arguments of the
 //! programs that ran ([`is_filtered`]), which a script may have added.
 
-use memgate_config::Suite;
+use memgate_config::{Config, Suite};
 
 use super::Settings;
+use super::suites::is_chosen;
 use crate::cli::RunArgs;
 
 /// The variables with which a build or a user makes GoogleTest or Cucumber run a part of its tests, with the values
@@ -153,7 +154,14 @@ pub(super) fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
         || settings.config.suites.iter().any(narrowed)
         || !request.suites.is_empty()
         || selects(&typed)
-        || (!request.program.is_empty() && !settings.config.suites.is_empty())
+        || (!request.program.is_empty() && leaves_out_suites(&settings.config, request))
+}
+
+/// Whether a suite of the configuration does not run.
+fn leaves_out_suites(config: &Config, request: &RunArgs) -> bool {
+    let programs = config.suites.iter().map(|suite| &suite.name);
+    let on_devices = config.instrumented.iter().map(|suite| &suite.name);
+    programs.chain(on_devices).any(|name| !is_chosen(config, request, name))
 }
 
 #[cfg(test)]

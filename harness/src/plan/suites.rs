@@ -20,7 +20,16 @@ pub(super) fn suites(
     let config = &settings.config;
     if !request.program.is_empty() {
         check_braces(&request.program)?;
-        return Ok(vec![wrapped(config, request, world)]);
+        let typed = wrapped(config, request, world);
+        return Ok(vec![match of_command(config, &request.program) {
+            // Its tests have the names that thresholds and waivers use.
+            Some(suite) => PlannedSuite {
+                command: typed.command,
+                repeating: typed.repeating,
+                ..configured(config, suite, request, world)
+            },
+            None => typed,
+        }]);
     }
     let file = settings.file.clone().ok_or_else(|| ExpectedError::NothingToRun("memgate.yaml".into()))?;
     let known: Vec<String> = (config.suites.iter().map(|suite| suite.name.clone()))
@@ -32,7 +41,7 @@ pub(super) fn suites(
     if let Some(name) = request.suites.iter().find(|name| !known.contains(name)) {
         return Err(ExpectedError::UnknownSuite { name: name.clone(), file, known });
     }
-    let chosen = config.suites.iter().filter(|suite| is_chosen(request, &suite.name));
+    let chosen = config.suites.iter().filter(|suite| is_chosen(config, request, &suite.name));
     Ok(chosen.map(|suite| configured(config, suite, request, world)).collect())
 }
 
@@ -42,7 +51,7 @@ pub(super) fn instrumented(
     request: &RunArgs,
     world: &World,
 ) -> Vec<PlannedInstrumentation> {
-    let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
+    let chosen = |suite: &&Instrumented| is_chosen(&settings.config, request, &suite.name);
     // Only the Test Orchestrator knows this argument.
     let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
     let complete = |paths: &[PathBuf]| paths.iter().map(|path| world.directory.join(path)).collect();
@@ -63,14 +72,52 @@ pub(super) fn instrumented(
 pub(super) fn symbols(config: &Config, request: &RunArgs, world: &World) -> Vec<PathBuf> {
     let programs = config.suites.iter().map(|suite| (&suite.name, &suite.symbols));
     let on_devices = config.instrumented.iter().map(|suite| (&suite.name, &suite.symbols));
-    let chosen = |(name, _): &(&String, _)| request.program.is_empty() && is_chosen(request, name);
+    let chosen = |(name, _): &(&String, _)| is_chosen(config, request, name);
     let configured = programs.chain(on_devices).filter(chosen).flat_map(|(_, symbols)| symbols);
     let all = request.symbols.iter().cloned().chain(configured.map(|path| world.directory.join(path)));
     all.collect::<BTreeSet<PathBuf>>().into_iter().collect()
 }
 
-fn is_chosen(request: &RunArgs, suite: &str) -> bool {
+/// Whether the request runs this suite.
+pub(super) fn is_chosen(config: &Config, request: &RunArgs, suite: &str) -> bool {
+    if !request.program.is_empty() {
+        return of_command(config, &request.program).is_some_and(|typed| typed.name == suite);
+    }
     request.suites.is_empty() || request.suites.iter().any(|name| name == suite)
+}
+
+/// The suite that a typed command runs: the same command in the same place, apart from what it prints. `None` also if
+/// this is true of several.
+fn of_command<'c>(config: &'c Config, typed: &[OsString]) -> Option<&'c Suite> {
+    let typed: Vec<&str> = typed.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+    let typed = without_output(&typed);
+    let is_same = |suite: &&Suite| {
+        let run: Vec<&str> = suite.run.iter().map(String::as_str).collect();
+        suite.cwd.is_none() && suite.env.is_empty() && without_output(&run) == typed
+    };
+    let mut same = config.suites.iter().filter(is_same);
+    same.next().filter(|_| same.next().is_none())
+}
+
+/// Options of build tools that change only what is printed.
+const OF_OUTPUT: [(&[&str], &[&str]); 3] = [
+    (
+        &["ctest"],
+        &["--output-on-failure", "-V", "--verbose", "-VV", "--extra-verbose", "--no-compress-output"],
+    ),
+    (
+        &["mvn", "mvnw", "mvnd"],
+        &["-B", "--batch-mode", "-ntp", "--no-transfer-progress", "-e", "--errors", "-q", "--quiet"],
+    ),
+    (&["gradle", "gradlew"], &["--console=plain", "-q", "--quiet", "-i", "--info", "-s", "--stacktrace"]),
+];
+
+/// A command without such options.
+fn without_output<'w>(command: &[&'w str]) -> Vec<&'w str> {
+    let name = command.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+    let of_tool = OF_OUTPUT.iter().find(|(tools, _)| tools.contains(&name));
+    let options = of_tool.map_or(&[][..], |(_, options)| options);
+    command.iter().copied().filter(|word| !options.contains(word)).collect()
 }
 
 /// Shells and other programs for which `{n}` has a meaning of its own.

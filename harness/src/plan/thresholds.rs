@@ -1,7 +1,7 @@
 //! Finds settings to warn about: thresholds without effect (relative to a missing baseline, of tests that did not run,
 //! hidden by earlier ones), and waivers that let everything through.
 
-use memgate_config::{Override, Waiver, WaiverTarget, nearest};
+use memgate_config::{Override, TestGlob, Waiver, WaiverTarget, nearest};
 use memgate_model::{Metric, RunReport, Verdict};
 
 use super::Settings;
@@ -49,26 +49,21 @@ pub(crate) fn without_effect(settings: &Settings, report: &RunReport) -> Vec<Str
     if report.verdict == Verdict::Error {
         return Vec::new();
     }
-    let tests =
-        || report.suites.iter().flat_map(|suite| suite.tests.iter().map(|test| (&suite.name, &test.id)));
     // An entry for all tests of a class also applies to the class.
     let is_for = |entry: &Override, suite: &str, test: &str| {
         entry.tests.matches(suite, test) || entry.tests.matches(suite, &format!("{test}.*"))
     };
     let entries = settings.config.thresholds.overrides();
-    let is_matched = |entry: &Override| tests().any(|(suite, test)| is_for(entry, suite, test));
+    let is_matched = |entry: &Override| tests(report).any(|(suite, test)| is_for(entry, suite, test));
     let (matched, unmatched): (Vec<_>, Vec<_>) =
         entries.iter().enumerate().partition(|(_, entry)| is_matched(entry));
     let unmatched: Vec<_> = unmatched.into_iter().map(|(_, entry)| (entry, ())).collect();
     let (mut told, more) = listed(&unmatched, |entry, ()| {
-        let text = entry.tests.text();
-        let test = text.split_once("::").map_or(text, |(_, test)| test);
-        let near = nearest(test, tests().map(|(_, test)| test.as_str()));
-        let hint = near.map_or_else(
+        let hint = meant(&entry.tests, report).map_or_else(
             || "correct or remove its limits".to_owned(),
-            |near| format!("did you mean `{near}`?"),
+            |meant| format!("did you mean `{meant}`?"),
         );
-        format!("{}: `{text}` matches no test: {hint}", entry.place)
+        format!("{}: `{}` matches no test: {hint}", entry.place, entry.tests.text())
     });
     told.extend(more.map(|(places, count)| match count {
         1 => format!("{places}: one more entry matches no test"),
@@ -88,6 +83,78 @@ pub(crate) fn without_effect(settings: &Settings, report: &RunReport) -> Vec<Str
     told.extend(hidden);
     told.extend(more.map(|(places, count)| format!("{places}: {count} more entries that earlier ones hide")));
     told
+}
+
+/// What a pattern that matches no test probably means: the same tests of another suite, otherwise a test with a similar
+/// name.
+fn meant(pattern: &TestGlob, report: &RunReport) -> Option<String> {
+    let text = pattern.text();
+    let Some((_, test)) = text.split_once("::") else {
+        return nearest(text, tests(report).map(|(_, test)| test)).map(str::to_owned);
+    };
+    if let Some((suite, _)) = elsewhere(pattern, report) {
+        return Some(format!("{suite}::{test}"));
+    }
+    let near = nearest(test, tests(report).map(|(_, test)| test))?;
+    tests(report).find(|(_, test)| *test == near).map(|(suite, test)| format!("{suite}::{test}"))
+}
+
+/// The suites and tests of a run.
+fn tests(report: &RunReport) -> impl Iterator<Item = (&str, &str)> {
+    report.suites.iter().flat_map(|suite| {
+        let name = suite.name.as_str();
+        suite.tests.iter().map(move |test| (name, test.id.as_str()))
+    })
+}
+
+/// A test that a pattern would match if its suite had another name.
+fn elsewhere<'r>(pattern: &TestGlob, report: &'r RunReport) -> Option<(&'r str, &'r str)> {
+    let (suite, _) = pattern.text().split_once("::")?;
+    let suite = suite.replace(['*', '?'], "\u{1}");
+    let would = |(_, test): &(&str, &str)| {
+        pattern.matches(&suite, test) || pattern.matches(&suite, &format!("{test}.*"))
+    };
+    tests(report).find(would).filter(|(of, test)| !pattern.matches(of, test))
+}
+
+/// After a command that is of no suite of memgate.yaml: the settings that do not apply to its tests, because they name
+/// those suites. `None`: all apply.
+pub(crate) fn of_other_suites(settings: &Settings, report: &RunReport) -> Option<String> {
+    let config = &settings.config;
+    let suites: Vec<&str> = config.suites.iter().map(|suite| suite.name.as_str()).collect();
+    let entries = config.thresholds.overrides().iter().map(|entry| (&entry.tests, &entry.place));
+    let waivers = config.waivers.iter().filter_map(|waiver| Some((waiver.test.as_ref()?, &waiver.place)));
+    let missed: Vec<_> = (entries.chain(waivers))
+        .filter_map(|(pattern, place)| Some((elsewhere(pattern, report)?, pattern, place)))
+        .collect();
+    let of_them = |name: &String| suites.iter().any(|suite| belongs_to(name, suite));
+    let accepted = settings.baseline.as_ref().filter(|_| config.thresholds.need_baseline());
+    let compares = accepted.is_some_and(|it| it.suites.keys().any(of_them))
+        && accepted.is_some_and(|it| !report.suites.iter().any(|suite| it.suites.contains_key(&suite.name)));
+    let listed =
+        missed.iter().take(MOST_TOLD).map(|(_, pattern, place)| format!("`{}` ({place})", pattern.text()));
+    let more = missed.len().saturating_sub(MOST_TOLD);
+    let more = (more > 0).then(|| format!("{more} more entries"));
+    let baseline = compares.then(|| "the baseline".to_owned());
+    let without: Vec<String> = listed.chain(more).chain(baseline).collect();
+    if suites.is_empty() || without.is_empty() {
+        return None;
+    }
+    let first = missed.first().map(|(test, ..)| *test).or_else(|| tests(report).next())?;
+    Some(format!(
+        "this command is not that of a suite in memgate.yaml ({}), and its tests have other names (`{}::{}`): these do not \
+         apply to them: {}; `memgate run --suite {}` runs a suite",
+        suites.join(", "),
+        first.0,
+        first.1,
+        without.join(", "),
+        suites[0]
+    ))
+}
+
+/// `unit`, `unit/tile_tests`.
+fn belongs_to(name: &str, suite: &str) -> bool {
+    name.strip_prefix(suite).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The first entries in words, and the places and number of the others.
@@ -126,6 +193,7 @@ fn is_wider(entry: &Override, than: &Override) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use memgate_config::Baseline;
     use memgate_model::{Runner, SuiteReport, TestReport};
 
     use super::super::plan;
@@ -174,7 +242,9 @@ mod tests {
         let told = without_effect(&typo, &report(Verdict::Pass, "MapCache.scroll"));
         assert_eq!(
             told,
-            ["memgate.yaml:4: `engine::MapCash.scroll` matches no test: did you mean `MapCache.scroll`?"]
+            [
+                "memgate.yaml:4: `engine::MapCash.scroll` matches no test: did you mean `engine::MapCache.scroll`?"
+            ]
         );
         assert!(
             without_effect(&settings(YAML), &report(Verdict::Error, "MapCache.scroll")).is_empty(),
@@ -186,6 +256,50 @@ mod tests {
         let told = without_effect(&many, &report(Verdict::Pass, "MapCache.scroll"));
         assert_eq!(told.len(), 11);
         assert_eq!(told[10], "memgate.yaml:14 to memgate.yaml:4003: 3990 more entries match no test");
+    }
+
+    #[test]
+    fn limits_for_a_mistyped_suite_name_its_tests() {
+        let mut report = report(Verdict::Pass, "Decoder.Key");
+        report.suites[0].name = "unit/tile_tests".to_owned();
+        let yaml = "version: 1\nthresholds:\n  tests:\n    - { match: \"unit::Decoder.*\", native.live_bytes: 80 B }\n";
+        assert_eq!(
+            without_effect(&settings(yaml), &report),
+            ["memgate.yaml:4: `unit::Decoder.*` matches no test: did you mean `unit/tile_tests::Decoder.*`?"]
+        );
+    }
+
+    #[test]
+    fn settings_for_the_suites_of_the_file_are_told_after_another_command() {
+        let entry = "  tests:\n    - { match: \"engine/t::Map*\", os.fds: 1 }\n    - { match: \"Map*\", os.threads: 1 }\n";
+        let waiver =
+            "waivers:\n  - { leak: n1-5f1c09a2b47d1e03, test: \"engine::*\", reason: r, until: never }\n";
+        let yaml = |suite: &str| {
+            format!(
+                "version: 1\nsuites: {{ {suite}: {{ run: [./run] }} }}\nthresholds:\n  os.rss: {{ per: suite, warn: +10%, \
+                 against: baseline }}\n{entry}{waiver}"
+            )
+        };
+        let mut report = report(Verdict::Pass, "MapCache.scroll");
+        report.suites[0].name = "t".to_owned();
+        let mut settings = settings(&yaml("engine"));
+        let told = of_other_suites(&settings, &report).unwrap();
+        assert_eq!(
+            told,
+            "this command is not that of a suite in memgate.yaml (engine), and its tests have other names \
+             (`t::MapCache.scroll`): these do not apply to them: `engine/t::Map*` (memgate.yaml:6), `engine::*` \
+             (memgate.yaml:9); `memgate run --suite engine` runs a suite"
+        );
+        let json = r#"{"schema_version":1,"suites":{"engine/t":{"metrics":{"os.rss":{"value":1000.0,"per":"suite"}}}}}"#;
+        settings.baseline = Some(Baseline::from_json(json).unwrap());
+        assert!(of_other_suites(&settings, &report).unwrap().contains(", the baseline; "));
+        report.suites[0].name = "engine/t".to_owned();
+        let matched = of_other_suites(&settings, &report).unwrap();
+        assert!(!matched.contains("Map*") && !matched.contains("baseline"), "{matched}");
+        report.suites[0].tests[0].id = "Other.a".to_owned();
+        report.suites[0].name = "engine".to_owned();
+        settings.baseline = None;
+        assert_eq!(of_other_suites(&settings, &report), None, "all apply");
     }
 
     #[test]
