@@ -1,6 +1,6 @@
 //! `waivers`: known leaks that are accepted, for a reason and for a time.
 
-use memgate_model::{HolderStep, Leak, LeakKind};
+use memgate_model::{HolderStep, Leak};
 
 use crate::read::{At, Reader, table};
 use crate::source::{Place, Span};
@@ -18,8 +18,8 @@ table! {
         frame: At<FrameGlob>,
         /// The leaking class (Java).
         class: At<Glob>,
-        /// A reference on the path that holds the leak: `class.field` (Java), or a variable or
-        /// function (native).
+        /// A reference on the path that holds the leak, as the report shows it: `class.field` (Java,
+        /// with or without its package), `thread NAME`, or a variable or function (native).
         holder: At<Glob>,
         /// The tests in which the leak is accepted: `suite::Test.name`, or `Test.name` in any suite.
         /// Default: all tests.
@@ -87,10 +87,7 @@ impl WaiverTarget {
             }
             Self::Class(glob) => leak.class.as_deref().is_some_and(|class| glob.matches(class)),
             Self::Holder(glob) => {
-                let is_native = leak.kind == LeakKind::Native;
-                let holds = |step: &HolderStep| {
-                    glob.matches(&holder_name(step)) || is_native && glob.matches(&step.owner)
-                };
+                let holds = |step: &HolderStep| step.names(leak.kind).iter().any(|name| glob.matches(name));
                 leak.holder.iter().any(holds)
             }
         }
@@ -106,10 +103,6 @@ impl std::fmt::Display for WaiverTarget {
             Self::Holder(glob) => write!(f, "holder {}", glob.text()),
         }
     }
-}
-
-fn holder_name(step: &HolderStep) -> String {
-    format!("{}.{}", step.owner, step.name)
 }
 
 impl Waiver {

@@ -384,8 +384,7 @@ impl fmt::Debug for FramePattern {
 pub struct TextPattern(FramePattern);
 
 impl TextPattern {
-    /// `text` is what the user wrote. `matches` gets the class, `owner.name` of a step, or a native variable or
-    /// function.
+    /// `text` is what the user wrote. `matches` gets the class, or the names of a step.
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(FramePattern::new(text, matches))
     }
@@ -397,6 +396,10 @@ impl TextPattern {
 
 /// Tolerance: two figures of the same growth may differ slightly, for example alone and in its class.
 pub(crate) const AS_MUCH: f64 = 1.05;
+
+    fn holds(&self, step: &HolderStep, leak: LeakKind) -> bool {
+        step.names(leak).iter().any(|name| self.is_match(name))
+    }
 
 /// The waivers of one run, and how often each was used.
 #[derive(Debug)]
@@ -448,7 +451,7 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
             WaiverMatch::Class(_) => false,
             WaiverMatch::Holder(pattern) => {
-                let holds = |steps: &[HolderStep]| steps.iter().any(|step| pattern.is_match(&step.owner));
+                let holds = |steps: &[HolderStep]| steps.iter().any(|step| pattern.holds(step, leak.kind));
                 let others = leak.hold.iter().flat_map(|hold| &hold.others);
                 holds(&leak.holder) && others.into_iter().all(|other| holds(&other.holder))
             }
@@ -458,10 +461,6 @@ impl<'a> Waivers<'a> {
 
     /// The same for a leak of Java objects.
     pub(crate) fn cover_java(&mut self, leak: &Leak) -> Option<String> {
-        let holds = |step: &HolderStep, pattern: &TextPattern| {
-            let name = format!("{}.{}", step.owner, step.name);
-            pattern.is_match(&name) || pattern.is_match(name.trim_end_matches("[x]"))
-        };
         let calls = |pattern: &FramePattern| {
             let functions = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
             functions.into_iter().any(|function| (pattern.matches)(&format!("!{function}")))
@@ -470,7 +469,7 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Leak(id) => *id == leak.id,
             WaiverMatch::Frame(pattern) => calls(pattern),
             WaiverMatch::Class(pattern) => leak.class.as_deref().is_some_and(|class| pattern.is_match(class)),
-            WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| holds(step, pattern)),
+            WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.holds(step, leak.kind)),
         };
         self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
     }

@@ -167,3 +167,51 @@ pub struct HolderStep {
     /// Class of the object it refers to.
     pub class: String,
 }
+
+impl HolderStep {
+    /// How a waiver may name this step: a Java reference as `com.example.Registry.cache`, a native variable or function
+    /// by its own name. As in reports, the package may be missing, and the kind may come first (`thread pool-1`).
+    #[must_use]
+    pub fn names(&self, leak: LeakKind) -> Vec<String> {
+        let Self { kind, owner, name, .. } = self;
+        let mut names = vec![owner.clone()];
+        if leak.is_java() {
+            // The name of a thread has no package.
+            let simple = owner.rsplit('.').next().filter(|simple| simple != owner && kind != "thread");
+            let full = |owner: &str| match name.as_str() {
+                "" => [owner.to_owned(), format!("{owner}.")],
+                name => [format!("{owner}.{name}"), format!("{owner}.{}", name.trim_end_matches("[x]"))],
+            };
+            names = [Some(owner.as_str()), simple].into_iter().flatten().flat_map(full).collect();
+        }
+        let with_kind: Vec<String> = names.iter().map(|name| format!("{kind} {name}")).collect();
+        names.extend(with_kind);
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_has_the_names_that_reports_show() {
+        let step = |kind: &str, owner: &str, name: &str| HolderStep {
+            kind: kind.to_owned(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            class: String::new(),
+        };
+        let field = step("static", "com.example.EventBus", "LISTENERS").names(LeakKind::Java);
+        for name in ["com.example.EventBus.LISTENERS", "EventBus.LISTENERS", "static EventBus.LISTENERS"] {
+            assert!(field.iter().any(|of| of == name), "{name}: {field:?}");
+        }
+        let array = step("array", "java.util.HashMap", "table[x]").names(LeakKind::Java);
+        assert!(array.iter().any(|of| of == "java.util.HashMap.table"), "{array:?}");
+        let thread = step("thread", "http.pool-1", "").names(LeakKind::Java);
+        assert!(thread.iter().any(|of| of == "thread http.pool-1"), "{thread:?}");
+        assert!(thread.iter().all(|of| of != "pool-1"), "the name of a thread has no package: {thread:?}");
+        let variable = step("static", "Registry::cache", "registry.cc:12").names(LeakKind::Native);
+        assert_eq!(variable, ["Registry::cache", "static Registry::cache"]);
+    }
+}

@@ -29,7 +29,15 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
             "change the date there",
         ));
     }
-    let known = known(Path::new(ROOT), &request.leak);
+    let known = known(Path::new(ROOT), |leak| leak.id == request.leak);
+    if known.is_none()
+        && let Some(near) = self::known(Path::new(ROOT), |leak| is_near(&leak.id, &request.leak))
+    {
+        return Err(ExpectedError::usage(
+            format!("cannot waive: no report here knows the leak {}", request.leak),
+            format!("did you mean {} ({})?", near.leak.id, near.title()),
+        ));
+    }
     add(request, &file, known.as_ref().map(Known::title))?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!("waived {}{tests} until {} in {}", request.leak, request.until, file.display()));
@@ -106,14 +114,23 @@ impl Known {
     }
 }
 
-/// The leak in the newest session that has it; `None`: none of the last ones does.
-fn known(sessions: &Path, leak: &str) -> Option<Known> {
+/// Most characters of an id that are taken for a slip: ids of two leaks differ in nearly all.
+const MOST_SLIPS: usize = 3;
+
+/// Is one id probably the other one, mistyped?
+fn is_near(id: &str, typed: &str) -> bool {
+    let differ = id.chars().zip(typed.chars()).filter(|(a, b)| a != b).count();
+    id.len() == typed.len() && differ <= MOST_SLIPS
+}
+
+/// A leak in the newest session that has it; `None`: none of the last ones does.
+fn known(sessions: &Path, is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
     let folders = fs::read_dir(sessions).ok()?.flatten().map(|entry| entry.path());
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.ends_with(LATEST)).collect();
     // The name of a session begins with its time.
     folders.sort_unstable_by(|a, b| b.cmp(a));
     let leak_of = |test: &TestReport| -> Option<Leak> {
-        test.leaks.iter().chain(&test.one_time).find(|known| known.id == leak).cloned()
+        test.leaks.iter().chain(&test.one_time).find(|leak| is_it(leak)).cloned()
     };
     folders.iter().take(MOST_SESSIONS).find_map(|session| {
         let (report, _) = report::read(session).ok()?;
@@ -173,13 +190,28 @@ mod tests {
         session("20261101-100000-1", &[("A.old", "n1-a")]);
         session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);
         session("20261103-100000-1", &[("A.d", "n1-d")]);
-        let found = known(folder.path(), "n1-a").unwrap();
+        let known = |id: &str| super::known(folder.path(), |leak| leak.id == id);
+        let found = known("n1-a").unwrap();
         assert_eq!(found.title(), "engine::A.b: 1 × 7 B");
         for (pattern, is) in
             [("A.b", true), ("A.c", true), ("engine::A.*", true), ("A.d", false), ("other::A.b", false)]
         {
             assert_eq!(found.is_in(pattern), is, "{pattern}");
         }
-        assert!(known(folder.path(), "n1-none").is_none());
+        assert!(known("n1-none").is_none());
+    }
+
+    #[test]
+    fn an_id_with_a_slip_is_near_and_that_of_another_leak_is_not() {
+        let id = "n1-5f1c09a2b47d1e03";
+        for (typed, near) in [
+            ("n1-5f1c09a2b47d1e30", true),
+            ("n1-5f1c09a2b74d1e03", true),
+            ("n1-067741f2039419e0", false),
+            ("j1-5f1c09a2b47d1e03", true),
+            ("n1-5f1c09a2b47d1e0", false),
+        ] {
+            assert_eq!(is_near(id, typed), near, "{typed}");
+        }
     }
 }
