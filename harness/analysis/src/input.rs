@@ -51,6 +51,8 @@ pub struct SuiteInput {
     pub stacks: Vec<ProcessInput>,
     /// Results of repeating the suspects, by test id (by suite name where the process is the test).
     pub confirmations: BTreeMap<String, ConfirmationInput>,
+    /// Duration of repetitions that were ended without a result. Their processes are not among `confirmations`.
+    pub lost: Duration,
     /// Why the suite as a whole could not be measured. Any of them makes the suite an error.
     pub problems: Vec<Problem>,
     /// Results of the launcher's runs of a JVM suite. `None`: not a JVM suite. [`Self::screen`] is then the build's own

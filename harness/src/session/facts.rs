@@ -75,6 +75,9 @@ pub struct SuiteFacts {
     pub java: Option<JavaFacts>,
     /// Results of running suspects again, by test id.
     pub confirmations: BTreeMap<String, ConfirmationFacts>,
+    /// Duration of repetitions that were ended without a result, seconds. Their processes are in no confirmation.
+    #[serde(default)]
+    pub lost_s: f64,
     /// The tests that `--hunt` repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
@@ -330,6 +333,7 @@ impl SuiteFacts {
             stacks: Vec::new(),
             java: kind.is_java().then(JavaFacts::default),
             confirmations: BTreeMap::new(),
+            lost_s: 0.0,
             hunt: None,
             heap: Vec::new(),
             problems: Vec::new(),
@@ -368,6 +372,7 @@ impl SuiteFacts {
                 limits: java.limits.clone(),
                 native_is_off: java.native_is_off,
             }),
+            lost: seconds(self.lost_s),
             hunt: self.hunt.clone(),
             app_memory: self.java.as_ref().and_then(|java| java.app_memory.clone()),
             heap: self.heap.clone(),
@@ -519,6 +524,7 @@ mod tests {
                 ("A.b".into(), ConfirmationFacts::Repeated(process("2-1.mgf", EndingFacts::Exited(0)))),
                 ("A.c".into(), ConfirmationFacts::Broken("no".into())),
             ]),
+            lost_s: 0.0,
             hunt: Some(Hunt { of: 3, repeated: 2, ..Hunt::default() }),
             heap: Vec::new(),
             problems: Vec::new(),

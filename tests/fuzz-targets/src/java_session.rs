@@ -69,6 +69,7 @@ pub fn run(data: &[u8]) {
             screen: vec![process(own)],
             stacks: Vec::new(),
             confirmations,
+            lost: Duration::ZERO,
             problems: Vec::new(),
             java: Some(JavaInput {
                 rounds: rounds.into_iter().map(process).collect(),

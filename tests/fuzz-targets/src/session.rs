@@ -95,6 +95,7 @@ pub fn run(data: &[u8]) {
             screen: vec![ProcessInput { record: first, ending: ending(end) }],
             stacks: Vec::new(),
             confirmations,
+            lost: Duration::ZERO,
             problems: Vec::new(),
             java: None,
             hunt: None,

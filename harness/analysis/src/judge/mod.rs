@@ -146,7 +146,8 @@ fn repeated_s(input: &RunInput) -> f64 {
         seen = seen.max(last);
     }
     let java = input.suites.iter().filter_map(|suite| suite.java.as_ref());
-    (lasted + java.map(|java| java.broken_off).sum::<Duration>()).as_secs_f64()
+    let lost: Duration = input.suites.iter().map(|suite| suite.lost).sum();
+    (lasted + lost + java.map(|java| java.broken_off).sum::<Duration>()).as_secs_f64()
 }
 
 /// The ratio uses the costs that agents report, if the CPU time of the process is known. It covers only the screen: a

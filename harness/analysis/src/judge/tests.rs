@@ -34,6 +34,7 @@ pub(crate) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
         screen,
         stacks: Vec::new(),
         confirmations: BTreeMap::new(),
+        lost: Duration::ZERO,
         problems: Vec::new(),
         java: None,
         hunt: None,

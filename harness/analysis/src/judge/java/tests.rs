@@ -55,6 +55,7 @@ pub(super) fn suite(
         screen: vec![build().into()],
         stacks: Vec::new(),
         confirmations,
+        lost: Duration::ZERO,
         problems: Vec::new(),
         java: Some(JavaInput {
             rounds: rounds.into_iter().map(Into::into).collect(),
@@ -702,6 +703,8 @@ fn rounds_that_a_class_broke_off_are_in_the_cost() {
     assert!((repeated_s(&input) - before - 40.0).abs() < 1e-6);
 }
 
+    input.suites[0].lost = Duration::from_secs(60);
+    assert!((repeated_s(&input) - before - 100.0).abs() < 1e-6, "nor is a repetition that hung");
 #[test]
 fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
     let mut input = suite(Vec::new(), BTreeMap::new());

@@ -10,7 +10,7 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use super::{SLOWER_AGAIN, patience};
+use super::{longest, patience};
 use crate::exit::ExpectedError;
 use crate::proc_fs;
 use crate::run::engine::{
@@ -21,10 +21,6 @@ use crate::run::runners::framework::Suite;
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
-
-/// One execution may take this multiple of the test's time in the screening pass, but at least `LEAST_LONGEST`.
-const SLOWER: u32 = 100;
-const LEAST_LONGEST: Duration = Duration::from_secs(10);
 
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
@@ -91,15 +87,11 @@ fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
     of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
-/// Time limit of one execution. A test that hangs because it cannot be repeated must not cost a minute. A slow test may
-/// take `SLOWER_AGAIN` times its time in the screening pass, even if that is more than `timeout`.
-fn longest(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
+/// Time limit of one execution.
+fn patience_with(timeout: Duration, screened: &ProcessRecord, test: &str) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let took = screened.windows_of(test).filter(|window| !window.is_setup()).map(took).max();
-    let longest = took
-        .map(Duration::from_nanos)
-        .map_or(timeout, |took| timeout.min(LEAST_LONGEST.max(took * SLOWER)).max(took * SLOWER_AGAIN));
-    patience(longest, screened)
+    patience(longest(timeout, took.map(Duration::from_nanos)), screened)
 }
 
 fn job(
@@ -108,7 +100,7 @@ fn job(
     (test, lasts): (&str, Lasts),
     launch: Launch,
 ) -> Job {
-    let longest = longest(suite.timeout, &process.record, test);
+    let longest = patience_with(suite.timeout, &process.record, test);
     let (name, test) = (suite.facts.name.clone(), test.to_owned());
     let label = Label::Confirm { suite: name.clone(), test: test.clone() };
     let mut options = options_of(context, &process.hello().executable, &label);
@@ -193,12 +185,12 @@ mod tests {
         record.windows =
             vec![window("fast", 3), window("slow", 300), window("fast", 2), window("slowest", 55_000)];
         let seconds =
-            |timeout: u64, test: &str| longest(Duration::from_secs(timeout), &record, test).as_secs();
+            |timeout: u64, test: &str| patience_with(Duration::from_secs(timeout), &record, test).as_secs();
         assert_eq!([seconds(60, "A.fast"), seconds(60, "A.slow"), seconds(60, "A.unseen")], [10, 30, 60]);
         assert_eq!([seconds(1, "A.fast"), seconds(20, "A.slow")], [1, 20]);
         assert_eq!(seconds(60, "A.slowest"), 220, "the screen has waited for it, too");
         record.windows[0].start_ns = 5_000_000_000;
-        let prepared = longest(Duration::from_secs(1), &record, "A.fast").as_secs();
+        let prepared = patience_with(Duration::from_secs(1), &record, "A.fast").as_secs();
         assert_eq!(prepared, 20, "four times what came before the first test");
     }
 

@@ -4,7 +4,7 @@
 //! process for all suspects of a screened process repeats them, in their order → facts of the suite.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
 use memgate_launch::Launch;
@@ -63,9 +63,14 @@ pub(super) async fn confirm(
                 // A run that was started gets at least the minimum: cut short, it would show nothing.
                 let most = most(suite).min(share.max(least(suite)));
                 let job = job(context, suite, (&group, most), process, launch);
+                let began = Instant::now();
                 let done = supervise(context, job, &mut |_| ()).await?;
                 let output = keep_output(context, "company", &done)?;
-                outcome(&context.plan.policy, done, &group, &output, finished)
+                let together = outcome(&context.plan.policy, done, &group, &output, finished);
+                if together.is_err() {
+                    suite.facts.lost_s += began.elapsed().as_secs_f64();
+                }
+                together
             }
         };
         for test in &group.suspects {

@@ -31,6 +31,9 @@ use crate::run::engine::{Context, Finished, RunState, Stopped};
 
 /// A repeated test, and the work between tests, may always take this multiple of its time in the screening pass.
 const SLOWER_AGAIN: u32 = 4;
+/// One execution may take this multiple of the test's time in the screening pass, but at least `LEAST_LONGEST`.
+const SLOWER: u32 = 100;
+const LEAST_LONGEST: Duration = Duration::from_secs(10);
 
 /// A suite of GoogleTest, with the tests its executables list.
 #[derive(Debug, Default)]
@@ -73,5 +76,37 @@ fn patience(of_test: Duration, screened: &ProcessRecord) -> Duration {
 fn patience_with_all(timeout: Duration, screened: &ProcessRecord) -> Duration {
     let took = |window: &Window| window.end_ns.saturating_sub(window.start_ns);
     let slowest = screened.windows.iter().filter(|window| !window.is_setup()).map(took).max();
-    patience(timeout.max(Duration::from_nanos(slowest.unwrap_or(0)) * SLOWER_AGAIN), screened)
+    patience(longest(timeout, slowest.map(Duration::from_nanos)), screened)
+}
+
+/// Time limit of one execution of a test that took so long in the screening pass. A test that hangs because it cannot be
+/// repeated must not cost a minute. A slow test may take `SLOWER_AGAIN` times its time, even if that is more than
+/// `timeout`.
+fn longest(timeout: Duration, took: Option<Duration>) -> Duration {
+    let limit = |took| timeout.min(LEAST_LONGEST.max(took * SLOWER)).max(took * SLOWER_AGAIN);
+    took.map_or(timeout, limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_hang_with_others_are_ended_as_early_as_alone() {
+        let window = |test: &str, ms: u64| Window {
+            suite: "A".to_owned(),
+            test: test.to_owned(),
+            end_ns: ms * 1_000_000,
+            ..Window::default()
+        };
+        let mut record = ProcessRecord::default();
+        let seconds = |record: &ProcessRecord| patience_with_all(Duration::from_secs(60), record).as_secs();
+        assert_eq!(seconds(&record), 60, "their times are unknown");
+        record.windows = vec![window("quick", 3)];
+        assert_eq!(seconds(&record), 10);
+        record.windows.push(window("slow", 300));
+        assert_eq!(seconds(&record), 30);
+        record.windows.push(window("slowest", 55_000));
+        assert_eq!(seconds(&record), 220);
+    }
 }
