@@ -661,6 +661,8 @@ fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
         let report = report(&class_and_test(|jvm| jvm.tiles(tiles), |jvm| jvm.tiles(12)), &policy);
         assert_eq!(evicts(&report).verdict, Verdict::Pass);
         assert_eq!(report.suites[0].verdict, verdict, "{:#?}", report.suites[0].tests.last());
+        let is_told = report.suites[0].tests.iter().any(|test| test.is_class);
+        assert_eq!(is_told, verdict == Verdict::Fail, "what its test leaves is told there");
     }
 }
 

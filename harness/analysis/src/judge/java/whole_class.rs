@@ -52,7 +52,10 @@ pub(super) fn entry(
                 if is_left_by_its_tests(&judgement, &repeated) {
                     return None;
                 }
-                if judgement.verdict() == Verdict::Pass && judgement.leaks.is_empty() {
+                // Waived and allowed leaks are listed in the tests that leave them.
+                let lists = |test: &&TestReport, id: &str| test.leaks.iter().any(|leak| leak.id == id);
+                let is_listed = |leak: &Leak| repeated.iter().any(|test| lists(test, &leak.id));
+                if judgement.verdict() == Verdict::Pass && judgement.leaks.iter().all(is_listed) {
                     members.iter().for_each(|i| reports[*i].confirmed = true);
                     return None;
                 }
