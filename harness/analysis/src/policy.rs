@@ -270,7 +270,11 @@ impl Limit {
 
     fn threshold(&self) -> Option<Threshold> {
         let (limit, level) = self.allows()?;
-        Some(Threshold { limit, level, source: self.source.clone() })
+        let source = match self.bound {
+            Bound::Absolute(_) => self.source.clone(),
+            Bound::NoFigure => format!("{} has no figure in the baseline", self.source).into(),
+        };
+        Some(Threshold { limit, level, source })
     }
 }
 
@@ -392,14 +396,14 @@ impl TextPattern {
     fn is_match(&self, text: &str) -> bool {
         (self.0.matches)(text)
     }
-}
-
-/// Tolerance: two figures of the same growth may differ slightly, for example alone and in its class.
-pub(crate) const AS_MUCH: f64 = 1.05;
 
     fn holds(&self, step: &HolderStep, leak: LeakKind) -> bool {
         step.names(leak).iter().any(|name| self.is_match(name))
     }
+}
+
+/// Tolerance: two figures of the same growth may differ slightly, for example alone and in its class.
+pub(crate) const AS_MUCH: f64 = 1.05;
 
 /// The waivers of one run, and how often each was used.
 #[derive(Debug)]

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{
-    CurvePoint, Metric, Outcome, TestReport, Verdict, format_amount, format_bytes, format_counted,
-};
+use memgate_model::{CurvePoint, Metric, Outcome, TestReport, Verdict, format_amount, format_bytes};
 use memgate_wire::setup::ENVIRONMENT;
 
 use super::company::{Missing, Together};
@@ -13,6 +11,7 @@ use super::judgement::{Executions, Judgement};
 use super::leaks::{OsGroup, os_left};
 use super::one_test::TestJudge;
 use super::repeated::Kept;
+use super::wording::waived_leaks;
 use super::{curve, leaks, other_test, repeated};
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
@@ -371,8 +370,7 @@ impl TestJudge<'_, '_> {
         }
         let waived = self.judgement.leaks.iter().filter(|l| l.waiver.is_some()).count();
         if waived > 0 {
-            self.judgement
-                .raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
+            self.judgement.raise(Verdict::Pass, waived_leaks(waived));
         }
         if notes.is_empty() {
             return;

@@ -259,7 +259,7 @@ fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
     let [leak] = &only(&doubted).leaks[..] else { panic!("what it keeps is listed") };
     let waived =
         GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(leak.id.clone()), None)], ..policy.clone() };
-    assert_verdict(&opens(126), &waived, Verdict::Pass, "1 leak waived", 0);
+    assert_verdict(&opens(126), &waived, Verdict::Pass, "1 leak waived: the figures are without it", 0);
     let pool = report(&opens(40), &policy);
     assert_eq!(only(&pool).verdict, Verdict::Pass, "a pool of 40");
     let one = Limit::fail(Metric::OsFds, 1.0, "memgate.yaml:24");
@@ -555,7 +555,10 @@ fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
         "native.live_bytes of 1 test is not judged: its threshold is relative, and the baseline has no figure of them \
          (`memgate baseline accept`)"
     );
-    assert_eq!(suite.tests[0].metrics[&Metric::NativeLiveBytes].per, Per::Iteration, "a figure to accept");
+    let figure = &suite.tests[0].metrics[&Metric::NativeLiveBytes];
+    assert_eq!(figure.per, Per::Iteration, "a figure to accept");
+    let source = figure.threshold.as_ref().map(|threshold| threshold.source.to_string());
+    assert_eq!(source.as_deref(), Some("memgate.yaml:24 has no figure in the baseline"));
     let clean = screened_and_repeated(20, |_, _| ());
     assert_verdict(&clean, &policy, Verdict::Pass, "", 0);
     assert_eq!(report(&clean, &policy).suites[0].reason, "");
@@ -988,7 +991,7 @@ fn a_waiver_covers_its_leak_until_its_day_has_passed() {
     let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
     let id = only(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
     let fails = (Verdict::Fail, "37 B per iteration (allowed 0 B)");
-    let passes = (Verdict::Pass, "1 leak waived");
+    let passes = (Verdict::Pass, "1 leak waived: the figures are without it");
     let frame =
         || WaiverMatch::Frame(FramePattern::new("engine*!leak_3", |name| name == "engine_tests!leak_3"));
     let cases = [

@@ -29,7 +29,7 @@ use super::leaks::shown;
 use super::metric::Measured;
 use super::one_test::TestJudge;
 use super::test::judge_unmeasured_run;
-use super::wording::listed;
+use super::wording::{listed, waived_leaks};
 use super::{curve, leaks};
 use crate::groups::OsKind;
 use crate::growth::{Allowed, Finding, judge_series};
@@ -465,7 +465,7 @@ impl TestJudge<'_, '_> {
         }
         let waived = self.judgement.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
         if waived > 0 {
-            self.judgement.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
+            self.judgement.raise(Verdict::Pass, waived_leaks(waived));
         }
         let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
         match self.judgement.batch {

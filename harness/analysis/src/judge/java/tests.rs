@@ -703,10 +703,10 @@ fn rounds_that_a_class_broke_off_are_in_the_cost() {
     let before = repeated_s(&input);
     input.suites[0].java.as_mut().expect("a Java suite").broken_off = Duration::from_secs(40);
     assert!((repeated_s(&input) - before - 40.0).abs() < 1e-6);
-}
-
     input.suites[0].lost = Duration::from_secs(60);
     assert!((repeated_s(&input) - before - 100.0).abs() < 1e-6, "nor is a repetition that hung");
+}
+
 #[test]
 fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
     let mut input = suite(Vec::new(), BTreeMap::new());
