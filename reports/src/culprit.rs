@@ -5,7 +5,7 @@ use memgate_model::{
     Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
 };
 
-use crate::figures::leading_metric;
+use crate::figures::{is_certain, leading_metric};
 use crate::holder::short_holder;
 use crate::names;
 use crate::visible::visible;
@@ -77,7 +77,7 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
         let bytes = if leak.bytes_per_iteration > 0.0 { format!(", {amount}{per}") } else { per.to_owned() };
         return format!("{}{bytes}{by}{more}{place}", visible(&leak.title));
     }
-    let doubtful = matches!(test.verdict, Verdict::Warn | Verdict::Error);
+    let doubtful = matches!(test.verdict, Verdict::Warn | Verdict::Error) && !is_certain(test);
     let leaks = if doubtful { "may leak" } else { "leaks" };
     let who = match frame {
         Some(Frame { function: Some(function), .. }) => visible(&names::short(function)).into_owned(),
@@ -205,6 +205,19 @@ mod tests {
             line(&mixed, 2).unwrap().starts_with("MapCache::insert may leak 48.0 KiB per run"),
             "it is inconclusive"
         );
+        let mut warned = sample::leak();
+        let test = warned.suites[0].tests.iter_mut().find(|test| !test.leaks.is_empty()).unwrap();
+        (test.verdict, test.reason_beside_figures) = (Verdict::Warn, Some(String::new()));
+        test.metrics
+            .values_mut()
+            .filter_map(|value| value.threshold.as_mut())
+            .for_each(|limit| limit.level = memgate_model::Level::Warn);
+        assert!(
+            of_test(test).unwrap().starts_with("MapCache::insert leaks 48.0 KiB"),
+            "its threshold only warns"
+        );
+        test.reason_beside_figures = Some("inconclusive: too few".to_owned());
+        assert!(of_test(test).unwrap().starts_with("MapCache::insert may leak 48.0 KiB"));
         assert_eq!(line(&mixed, 3), None, "crashed");
         assert_eq!(of_run(&sample::clean()), None);
     }

@@ -46,6 +46,21 @@ pub(crate) fn leading_metric(test: &TestReport) -> Option<Metric> {
     exceeding(&test.metrics).first().map(|figure| figure.metric)
 }
 
+/// Whether the verdict is a warning only because the exceeded threshold warns: its figure is known like that of a
+/// failure.
+pub(crate) fn is_certain(test: &TestReport) -> bool {
+    let over = |value: &MetricValue| {
+        let warns = value.threshold.as_ref().filter(|threshold| threshold.level == Level::Warn);
+        warns.is_some_and(|threshold| value.low > threshold.limit)
+    };
+    let beside = test.reason_beside_figures.as_deref();
+    let is_told = |beside: &str| !["inconclusive", "unconfirmed"].iter().any(|doubt| beside.contains(doubt));
+    test.confirmed
+        && test.verdict == Verdict::Warn
+        && beside.is_some_and(is_told)
+        && test.metrics.values().any(over)
+}
+
 /// The figures of a suite as a whole that exceed their threshold, and the resulting verdict.
 pub(crate) fn suite_figures(suite: &SuiteReport) -> (Vec<String>, Option<Verdict>) {
     let exceeding = exceeding(&suite.metrics);

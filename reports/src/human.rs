@@ -30,8 +30,9 @@ pub(crate) use sampled::sampled;
 pub use stack::stack;
 use stack::width;
 
+use crate::figures::is_certain;
 use crate::rerun;
-use crate::summary::unused;
+use crate::summary::{missed, unused};
 use crate::visible::{visible, without_commands};
 use crate::words::{own_outcome, tests_of, verdict_word, waive_until};
 
@@ -158,8 +159,16 @@ fn left_something(test: &TestReport) -> bool {
 
 /// `confirming 9: 8 one-time, 1 grows`.
 fn confirmations(tests: &[TestReport]) -> String {
-    const KINDS: [&str; 7] =
-        ["one-time", "clean", "waived or allowed", "not judged", "inconclusive", "not measured", "grows"];
+    const KINDS: [&str; 8] = [
+        "one-time",
+        "clean",
+        "waived or allowed",
+        "not judged",
+        "inconclusive",
+        "not measured",
+        "above a threshold that warns",
+        "grows",
+    ];
     let mut counts = [0_usize; KINDS.len()];
     for test in tests.iter().filter(|test| test.confirmed) {
         let kind = match test.verdict {
@@ -167,9 +176,10 @@ fn confirmations(tests: &[TestReport]) -> String {
             Verdict::Pass if test.one_time.is_empty() => 1,
             Verdict::Pass => 0,
             Verdict::NotJudged => 3,
+            Verdict::Warn if is_certain(test) => 6,
             Verdict::Warn => 4,
             Verdict::Error => 5,
-            Verdict::Fail => 6,
+            Verdict::Fail => 7,
         };
         counts[kind] += 1;
     }
@@ -283,9 +293,10 @@ fn waiver_line(waiver: &WaiverReport, report: &RunReport, column: usize, style: 
     let end = if until == "never" { "no end date".to_owned() } else { format!("until {until}") };
     let (verdict, label, state) = match waiver.state {
         // Only part of the tests were judged, so another one may have its leak.
-        WaiverState::InForce if waiver.used == 0 => {
-            (Verdict::Pass, "waiver", format!("no leak of this run matches it, {end}"))
-        }
+        WaiverState::InForce if waiver.used == 0 => match missed(waiver, report) {
+            Some(missed) => (Verdict::Warn, "unused", visible(&missed).into_owned()),
+            None => (Verdict::Pass, "waiver", format!("no leak of this run matches it, {end}")),
+        },
         WaiverState::InForce => (Verdict::Pass, "waived", end),
         WaiverState::Expired => (Verdict::Warn, "expired", format!("ended {until}, covers nothing any more")),
         WaiverState::Unused => (Verdict::Warn, "unused", visible(&unused(waiver, report)).into_owned()),
@@ -578,10 +589,25 @@ mod tests {
             text.contains("n1-00000000000000ff in Parser.Shrt  matches nothing, remove it: known"),
             "{text}"
         );
-        report.waivers[1].state = WaiverState::InForce;
+        report.waivers.iter_mut().for_each(|waiver| waiver.state = WaiverState::InForce);
         let text = human(&report, &HumanOptions::default());
         assert!(text.contains("no leak of this run matches it, no end date: known"), "{text}");
         assert!(!text.contains("waived"), "{text}");
+        assert!(
+            text.contains(&format!("does not match {name}, which has its leak: known")),
+            "also in a part"
+        );
+    }
+
+    #[test]
+    fn a_stack_of_bare_addresses_says_how_to_get_names() {
+        let hint = "no function is known: build with -g";
+        let mut report = sample::leak();
+        assert!(!human(&report, &options()).contains(hint));
+        let leaks =
+            report.suites.iter_mut().flat_map(|suite| &mut suite.tests).flat_map(|test| &mut test.leaks);
+        leaks.flat_map(|leak| &mut leak.frames).for_each(|frame| frame.function = None);
+        assert!(human(&report, &options()).contains(hint));
     }
 
     #[test]
@@ -639,6 +665,25 @@ mod tests {
         ] {
             assert_eq!(with(verdicts), said);
         }
+        let (mut allowed, mut waived) = (sample::clean(), sample::clean());
+        let leak = sample::leak().suites[0].tests[1].leaks[0].clone();
+        waived.suites[0].tests[0].leaks =
+            vec![memgate_model::Leak { waiver: Some("known".to_owned()), ..leak.clone() }];
+        assert_eq!(line(&waived), "no leak without a waiver in 3 tests, 1 with waived leaks");
+        allowed.suites[0].tests[1].leaks = vec![leak];
+        let within = "1 with leaks within their threshold";
+        assert_eq!(line(&allowed), format!("no leak above its threshold in 3 tests, {within}"));
+        allowed.suites[0].tests[0] = waived.suites[0].tests[0].clone();
+        let both = format!("no leak above its threshold in 3 tests, 1 with waived leaks, {within}");
+        assert_eq!(line(&allowed), both);
+        let mut suite = sample::clean();
+        suite.suites[0].own_verdict = Some(Verdict::Warn);
+        assert_eq!(line(&suite), "no leak in 3 tests, 1 suite to look at");
+        let mut dump = sample::clean();
+        let heap =
+            TestReport { is_class: true, verdict: Verdict::Fail, ..sample::test("heap dump at the end") };
+        dump.suites[0].tests.push(heap);
+        assert_eq!(line(&dump), "1 heap dump with leaks, no leak in 3 tests");
         for (mut report, said) in [
             (sample::clean(), "1 test class leaks as a whole, none of 3 tests alone"),
             (sample::leak(), "1 of 2 tests leaks, 1 test class leaks as a whole"),

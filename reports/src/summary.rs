@@ -41,14 +41,29 @@ pub(crate) fn headline(report: &RunReport) -> String {
         more => Some(format!("{more} test classes leak as a whole")),
     };
     let passed = tests().filter(|test| test.verdict == Verdict::Pass).count();
+    let leaks = |entry: &TestReport, is: fn(&Leak) -> bool| entry.leaks.iter().any(is);
+    let waived = entries().filter(|entry| leaks(entry, |leak| leak.waiver.is_some())).count();
+    let is_allowed = |entry: &&TestReport| {
+        let passes = entry.verdict == Verdict::Pass && entry.against_base.is_none();
+        passes && leaks(entry, |leak| leak.waiver.is_none())
+    };
+    let allowed = entries().filter(is_allowed).count();
     let new = if known > 0 { "new " } else { "" };
+    let above = match (waived, allowed) {
+        (0, 0) => "",
+        (_, 0) => " without a waiver",
+        _ => " above its threshold",
+    };
     let mut text = match (tests().count(), failed, &classes) {
+        (0, ..) if report.as_shard().is_some() && report.verdict != Verdict::Error => {
+            "this shard has no test".to_owned()
+        }
         (0, ..) => "no test ran".to_owned(),
         _ if !judged => format!("nothing was judged of {all}"),
         // The others were not judged, or may leak.
         (_, 0, None) if passed == 0 => all,
-        (count, 0, None) if passed < count => format!("no {new}leak in {passed} of {all}"),
-        (_, 0, None) => format!("no {new}leak in {all}"),
+        (count, 0, None) if passed < count => format!("no {new}leak{above} in {passed} of {all}"),
+        (_, 0, None) => format!("no {new}leak{above} in {all}"),
         (_, 0, Some(classes)) => format!("{classes}, none of {all} alone"),
         (_, 1, _) => format!("1 of {all} leaks"),
         (_, failed, _) => format!("{failed} of {all} leak"),
@@ -57,13 +72,19 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let own = |test: &&TestReport| {
         test.verdict == Verdict::NotJudged && !matches!(test.outcome, Outcome::Skipped | Outcome::Passed)
     };
-    let suites = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
+    let over = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
+    // A failure must not begin with "no leak".
+    for (count, of, what) in [(over, "suite", "over the threshold"), (dumps, "heap dump", "with leaks")] {
+        if count > 0 {
+            text = format!("{} {what}, {text}", format_number_of(count, of));
+        }
+    }
     for (count, what) in [
-        (dumps, "with leaks in the heap dump"),
-        (suites, "over the threshold of the suite"),
         (with(Verdict::Error), "not measured"),
         (with(Verdict::Warn), "to look at"),
         (known, "with leaks that the base has too"),
+        (waived, "with waived leaks"),
+        (allowed, "with leaks within their threshold"),
         (if judged { unscreened } else { 0 }, "not judged"),
         (tests().filter(own).count(), "failed by itself"),
         (tests().filter(|test| test.outcome == Outcome::Skipped).count(), "skipped"),
@@ -71,6 +92,10 @@ pub(crate) fn headline(report: &RunReport) -> String {
         if count > 0 {
             text += &format!(", {count} {what}");
         }
+    }
+    let warns = report.suites.iter().filter(|suite| suite.own_verdict == Some(Verdict::Warn)).count();
+    if warns > 0 {
+        text += &format!(", {} to look at", format_number_of(warns, "suite"));
     }
     if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && tests().count() > 0 {
         text += ", not everything was measured";
@@ -119,18 +144,20 @@ pub(crate) fn qualified(suite: &SuiteReport, test: &TestReport) -> String {
     format!("{}::{}", suite.name, test.id)
 }
 
-/// What to do with a waiver that covered nothing. Its `test` may be wrong: then a test that it does not match has its
-/// leak.
+/// What to do with a waiver that covered nothing.
 pub(crate) fn unused(waiver: &WaiverReport, report: &RunReport) -> String {
+    missed(waiver, report).unwrap_or_else(|| "matches nothing, remove it".to_owned())
+}
+
+/// The leak that a waiver misses because its `test` matches another test.
+pub(crate) fn missed(waiver: &WaiverReport, report: &RunReport) -> Option<String> {
     let id = waiver.matches.strip_prefix("leak ").and_then(|named| named.split(' ').next());
     let mut tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let has_it = |id: &str| {
         tests.find(|(_, test)| test.leaks.iter().any(|leak| leak.id == id && leak.waiver.is_none()))
     };
-    match id.and_then(has_it) {
-        Some((suite, test)) => format!("does not match {}, which has its leak", qualified(suite, test)),
-        None => "matches nothing, remove it".to_owned(),
-    }
+    let (suite, test) = id.and_then(has_it)?;
+    Some(format!("does not match {}, which has its leak", qualified(suite, test)))
 }
 
 /// The reasons for the verdict of the run.

@@ -140,6 +140,11 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
         let more = style.paint.faint(format!("… {} more frames", hidden.len()));
         lines.splice(hidden, [more]);
     }
+    if !leak.frames.is_empty() && leak.frames.iter().all(|frame| frame.function.is_none()) {
+        lines.push(
+            style.paint.faint("no function is known: build with -g, or name files with symbols by --symbols"),
+        );
+    }
     if leak.truncated {
         let is_known = !leak.frames.is_empty();
         let what = if is_known { "… cut off: not unwound to its root" } else { "its stack is not known" };
