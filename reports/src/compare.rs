@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{LeakKind, Metric, Per, RunReport, format_bytes, format_number_of, format_value};
+use memgate_model::{Kind, LeakKind, Metric, Per, RunReport, format_bytes, format_number_of, format_value};
 use serde::Serialize;
 
 use crate::culprit;
@@ -346,12 +346,18 @@ fn apart(before: &FigureSide, after: &FigureSide) -> bool {
     after.bounds.0 > before.bounds.1 || after.bounds.1 < before.bounds.0
 }
 
-/// Changed figures of tests in both runs, except tests whose changed leaks are listed already.
+/// Changed figures of tests in both runs, except tests whose changed leaks are listed already, and figures that changed
+/// because a waiver came or went: they are without waived leaks.
 fn figures(before: &Tests, after: &Tests, told: &BTreeSet<String>) -> Vec<FigureChange> {
     let untold = after.iter().filter(|(name, _)| !told.contains(*name));
     let pairs = untold.filter_map(|(name, now)| Some((name, before.get(name)?, now)));
-    let changed = pairs.flat_map(|(name, was, now)| {
-        now.figures.iter().filter_map(move |(metric, a)| {
+    let waived = |test: &TestSide| -> BTreeSet<String> {
+        test.leaks.iter().filter(|leak| leak.waived).map(|leak| leak.id.clone()).collect()
+    };
+    let changed = pairs.flat_map(move |(name, was, now)| {
+        let is_same = waived(was) == waived(now);
+        let compares = move |metric: Metric| is_same || metric.kind() == Kind::Resident;
+        now.figures.iter().filter(move |(metric, _)| compares(**metric)).filter_map(move |(metric, a)| {
             let b = was.figures.get(metric)?;
             (((a.counts || b.counts) && apart(b, a)) && a.per == b.per).then(|| FigureChange {
                 test: name.clone(),
@@ -411,6 +417,19 @@ mod tests {
         ] {
             assert_eq!(changes(&before, &after), [(change, id.clone())]);
         }
+    }
+
+    #[test]
+    fn a_new_waiver_is_no_change_of_the_figure_that_is_now_without_its_leak() {
+        let mut waived = scaled(1.0);
+        let test = &mut waived.suites[0].tests[1];
+        test.leaks[0].waiver = Some("known".to_owned());
+        let figure = test.metrics.get_mut(&Metric::NativeLiveBytes).unwrap();
+        (figure.value, figure.low, figure.high) = (0.0, 0.0, 0.0);
+        let told = Comparison::of(&sample::leak(), &waived);
+        assert_eq!((told.figures, told.leaks[0].change), (Vec::new(), Change::Same));
+        waived.suites[0].tests[1].leaks[0].waiver = None;
+        assert_eq!(Comparison::of(&sample::leak(), &waived).figures.len(), 1);
     }
 
     #[test]
