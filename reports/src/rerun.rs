@@ -34,9 +34,9 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         let name = suite.name.split('/').next().unwrap_or_default();
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
-    // These options make no sense for a single test: a hunt takes a night, nobody watches a single test, and the
-    // machine was one of many.
-    const REPLACED: [&str; 5] = ["--filter", "--suite", "--hunt", "--partition", "--timings"];
+    // These options make no sense for a single test: nobody watches it, and the machine was one of many. A hunt stays:
+    // only a hunt repeats a test that left nothing in the screen, and it ends after some thousand executions.
+    const REPLACED: [&str; 4] = ["--filter", "--suite", "--partition", "--timings"];
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {
         if REPLACED.contains(&argument.as_str()) {
@@ -127,7 +127,7 @@ mod tests {
             ("/usr/bin/memgate run -- build/t --x", Some(" -- build/t --x")),
             (
                 "memgate run --live --hunt 10m --partition 3/8 --suite a --filter A.* --config x.yaml",
-                Some(" --suite engine --config x.yaml"),
+                Some(" --suite engine --hunt 10m --config x.yaml"),
             ),
             ("memgate run", Some(" --suite engine")),
             ("memgate run --filter=A.* -- ctest -R it's", Some(r" -- ctest -R 'it'\''s'")),
