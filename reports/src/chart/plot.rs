@@ -172,13 +172,15 @@ impl Plot {
         }
         // With too few decimals, all ticks would read the same.
         let decimals = match (self.y.1 - self.y.0) / divisor {
-            _ if unit == "B" => 0,
+            range if unit == "B" => usize::from(range <= 4.0),
             range if range > 20.0 => 0,
             range if range > 2.0 => 1,
             range if range > 0.2 => 2,
             _ => 3,
         };
-        format!("{value:.decimals$} {unit}")
+        let text = format!("{value:.decimals$}");
+        let is_zero = text.chars().all(|digit| "-0.".contains(digit));
+        format!("{} {unit}", if is_zero { text.trim_start_matches('-') } else { &text })
     }
 }
 
@@ -361,6 +363,8 @@ mod tests {
         assert_eq!((plot.unit().1, plot.y_tick(100.0).as_str()), ("KiB", "100 KiB"));
         plot.y = (1_048_576.0, 1_049_600.0);
         assert_eq!(plot.y_tick(1.0004), "1.000 MiB");
+        plot.y = (-1.0, 1.0);
+        assert_eq!([-1.0, -0.5, -0.01].map(|y| plot.y_tick(y)), ["-1.0 B", "-0.5 B", "0.0 B"]);
         plot.metric = Metric::OsFds;
         assert_eq!(plot.y_tick(3.0), "3");
     }

@@ -121,7 +121,7 @@
         arrange();
       }
       more.hidden = hidden <= 0;
-      more.textContent = `show ${Math.min(hidden, STEP)} more of ${hidden} that passed`;
+      more.textContent = hidden > 0 ? `show ${Math.min(hidden, STEP)} more of ${hidden} that passed` : "";
       count.textContent = shown === tests.length ? `${shown} tests` : `${shown} of ${tests.length} tests`;
     };
     const reorder = () => { sorted = tests.slice().sort(orders[sort.value]); limit = STEP; filter(); arrange(); };
