@@ -671,11 +671,17 @@ mod tests {
             vec![memgate_model::Leak { waiver: Some("known".to_owned()), ..leak.clone() }];
         assert_eq!(line(&waived), "no leak without a waiver in 3 tests, 1 with waived leaks");
         allowed.suites[0].tests[1].leaks = vec![leak];
-        let within = "1 with leaks within their threshold";
+        let within = "1 with an allowed amount left";
         assert_eq!(line(&allowed), format!("no leak above its threshold in 3 tests, {within}"));
         allowed.suites[0].tests[0] = waived.suites[0].tests[0].clone();
         let both = format!("no leak above its threshold in 3 tests, 1 with waived leaks, {within}");
         assert_eq!(line(&allowed), both);
+        let mut unlisted = sample::clean();
+        let bytes = memgate_model::Metric::NativeLiveBytes;
+        let mut figure = sample::leak().suites[0].tests[1].metrics[&bytes].clone();
+        figure.threshold.as_mut().unwrap().limit = figure.value;
+        unlisted.suites[0].tests[0].metrics.insert(bytes, figure);
+        assert_eq!(line(&unlisted), format!("no leak above its threshold in 3 tests, {within}"));
         let mut suite = sample::clean();
         suite.suites[0].own_verdict = Some(Verdict::Warn);
         assert_eq!(line(&suite), "no leak in 3 tests, 1 suite to look at");

@@ -1,7 +1,7 @@
 //! The run in one line, and the reasons for its verdict, the worst first: every report begins with these.
 
 use memgate_model::{
-    Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict, WaiverReport, format_number_of,
+    Leak, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict, WaiverReport, format_number_of,
 };
 
 use crate::culprit;
@@ -45,7 +45,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let waived = entries().filter(|entry| leaks(entry, |leak| leak.waiver.is_some())).count();
     let is_allowed = |entry: &&TestReport| {
         let passes = entry.verdict == Verdict::Pass && entry.against_base.is_none();
-        passes && leaks(entry, |leak| leak.waiver.is_none())
+        passes && (leaks(entry, |leak| leak.waiver.is_none()) || leaves_allowed(entry))
     };
     let allowed = entries().filter(is_allowed).count();
     let new = if known > 0 { "new " } else { "" };
@@ -84,7 +84,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
         (with(Verdict::Warn), "to look at"),
         (known, "with leaks that the base has too"),
         (waived, "with waived leaks"),
-        (allowed, "with leaks within their threshold"),
+        (allowed, "with an allowed amount left"),
         (if judged { unscreened } else { 0 }, "not judged"),
         (tests().filter(own).count(), "failed by itself"),
         (tests().filter(|test| test.outcome == Outcome::Skipped).count(), "skipped"),
@@ -101,6 +101,15 @@ pub(crate) fn headline(report: &RunReport) -> String {
         text += ", not everything was measured";
     }
     text + &crate::base::of_run(report)
+}
+
+/// Does a test leave something only because its threshold is above 0?
+fn leaves_allowed(test: &TestReport) -> bool {
+    test.metrics.iter().any(|(metric, figure)| {
+        let limit = figure.threshold.as_ref().map_or(0.0, |threshold| threshold.limit);
+        let is_leak = metric.leaks().is_some() && figure.per == Per::Iteration;
+        is_leak && limit > 0.0 && figure.value > 0.0 && figure.value <= limit
+    })
 }
 
 /// The test passed, but the memory that it left was not checked.
