@@ -79,7 +79,7 @@ pub fn leak(view: &LeakView) -> String {
         view.came.as_ref().filter(|came| !came.clean_sha.is_empty() && !came.first_sha.is_empty())
     {
         text += &format!(
-            "\nit came after {}, by {}: {}\n",
+            "\nit came between {} and {}: {}\n",
             words::short(&came.clean_sha),
             words::short(&came.first_sha),
             words::unmeasured(came)
