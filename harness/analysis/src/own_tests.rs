@@ -2,8 +2,8 @@
 //! tests run between two executions of one test.
 //!
 //! Data flow: the record of the screen shows which test allocated at which stack. A second run of the program shows at
-//! which stacks it grows ([`AllOrigins`]). A test is judged by the places at which it allocated, and by places of no test
-//! that grow between its end and the start of the next test: otherwise such growth would belong to no test.
+//! which stacks it grows ([`AllOrigins`]). A test is judged by the places at which it allocated, and by places of no
+//! test that grow between its end and the start of the next test: otherwise such growth would belong to no test.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -41,8 +41,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Calls `visit` with every aligned word of `range` and its address. Unreadable words are skipped, and so is memory
-    /// that nobody wrote to: most of the stack of a thread. `go_on` is called for each piece. Returns `false` if it ended
-    /// the walk.
+    /// that nobody wrote to: most of the stack of a thread. `go_on` is called for each piece. Returns `false` if it
+    /// ended the walk.
     pub(crate) fn words(
         &mut self,
         range: Range<u64>,

@@ -210,8 +210,8 @@ enum Failure {
     Panicked,
 }
 
-/// All calls of blazesym and gimli go through here. blazesym is written for trusted files: contradictory DWARF, such as a line of
-/// a source file that is not in its table, makes it panic.
+/// All calls of blazesym and gimli go through here. blazesym is written for trusted files: contradictory DWARF, such as
+/// a line of a source file that is not in its table, makes it panic.
 fn guard<T>(call: impl FnOnce() -> blazesym::Result<T>) -> Result<T, Failure> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| Failure::Refused(error.to_string())),

@@ -79,8 +79,8 @@ fn patience_with_all(timeout: Duration, screened: &ProcessRecord) -> Duration {
     patience(longest(timeout, slowest.map(Duration::from_nanos)), screened)
 }
 
-/// Time limit of one execution of a test that took so long in the screening pass. A test that hangs because it cannot be
-/// repeated must not cost a minute. A slow test may take `SLOWER_AGAIN` times its time, even if that is more than
+/// Time limit of one execution of a test that took so long in the screening pass. A test that hangs because it cannot
+/// be repeated must not cost a minute. A slow test may take `SLOWER_AGAIN` times its time, even if that is more than
 /// `timeout`.
 fn longest(timeout: Duration, took: Option<Duration>) -> Duration {
     let limit = |took| timeout.min(LEAST_LONGEST.max(took * SLOWER)).max(took * SLOWER_AGAIN);
