@@ -133,8 +133,13 @@ impl Series {
 
     /// The sum of several places; `None` of none.
     pub(crate) fn together(mut places: Vec<Self>) -> Option<Self> {
+        // What it held all the time lately: another place may only come and go, with larger blocks.
+        let held = |series: &Self| {
+            let lately = series.bytes.get(series.bytes.len() / 3 * 2..).unwrap_or_default();
+            lately.iter().copied().fold(f64::INFINITY, f64::min)
+        };
         let grown = |series: &Self| series.parts.iter().map(Part::grown).sum::<f64>();
-        places.sort_by(|a, b| grown(b).total_cmp(&grown(a)));
+        places.sort_by(|a, b| held(b).total_cmp(&held(a)).then_with(|| grown(b).total_cmp(&grown(a))));
         let iterations = places.first()?.bytes.len();
         let (all, parts): (Vec<_>, Vec<_>) = places.into_iter().map(|it| (it.place, it.parts)).unzip();
         let (first, others) = all.split_first()?;

@@ -149,9 +149,9 @@ pub(crate) fn id_of_test(suite: &str, test: &str) -> String {
 }
 
 /// Id of growth that several places share, unique to this test: which of them have a part in it may differ from run to
-/// run.
-pub(crate) fn id_of_several(suite: &str, test: &str) -> String {
-    id("n1-", ["several places", suite, test].into_iter())
+/// run. `when` distinguishes two such leaks of a test.
+pub(crate) fn id_of_several(suite: &str, test: &str, when: &str) -> String {
+    id("n1-", ["several places", when, suite, test].into_iter())
 }
 
 /// Id of a descriptor or thread with unknown origin: `kind` is `descriptor` or `thread`, `name` its normalised name.

@@ -226,6 +226,14 @@ pub struct Life {
     pub events: Vec<Event>,
 }
 
+impl Life {
+    /// Is it fixed, and no commit has confirmed yet what uncommitted changes showed?
+    #[must_use]
+    pub fn is_fixed_without_commit(&self) -> bool {
+        self.state == State::Fixed && commit_of(&self.fixed).is_empty()
+    }
+}
+
 /// Number of judged commits without the leak that show it is fixed, for a leak that was seen in this share of commits.
 #[must_use]
 pub fn misses_of_a_fix(rate: f64) -> usize {
@@ -486,14 +494,17 @@ impl Folding {
         self.push(false);
         let at = (commit.key.clone(), commit.run, commit.at_us);
         note_clean(&mut self.clean, &commit.key);
-        let missing = self.missing.get_or_insert(at).clone();
+        let is_commit = |key: &str| !commit_of(key).is_empty();
+        // Uncommitted changes may have been the first without it: a commit names what happened.
+        let missing = match self.missing.take() {
+            Some(missing) if is_commit(&missing.0) || !is_commit(&at.0) => missing,
+            _ => at,
+        };
+        self.missing = Some(missing.clone());
         if self.life.state.is_alive() && misses >= misses_of_a_fix(rate) {
             self.life.fixed.clone_from(&missing.0);
             self.comes_to(State::Fixed, missing, self.life.last.clone());
-        } else if self.life.state == State::Fixed
-            && commit_of(&self.life.fixed).is_empty()
-            && !commit_of(&commit.key).is_empty()
-        {
+        } else if self.life.is_fixed_without_commit() && is_commit(&commit.key) {
             // Uncommitted changes showed the fix. The first commit that confirms it gives it a name.
             self.life.fixed.clone_from(&commit.key);
         }
@@ -612,6 +623,7 @@ mod tests {
         let of = |script| of(script).fixed;
         assert_eq!((of("##~."), of("##~.?"), of("##~.~.")), ("run-3".into(), "run-3".into(), "run-3".into()));
         assert_eq!((of("##~.."), of("##~.~..."), of("##~.#")), ("c4".into(), "c5".into(), String::new()));
+        assert_eq!(of("#.#.#~........"), "c7", "of a leak that comes and goes, too");
         assert_eq!(told("##~...").len(), 3, "new, known, and fixed once");
     }
 

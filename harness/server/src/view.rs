@@ -8,6 +8,9 @@ use memgate_reports::Comparison;
 use memgate_reports::page::StackChange;
 use serde::Serialize;
 
+/// How a line is named whose runs have no branch. No branch of git has such a name.
+pub(crate) const NO_BRANCH: &str = "(none)";
+
 /// The line and environment of a project that a view shows, and the alternatives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Selection {

@@ -132,7 +132,7 @@ fn takes_files(folder: &Path) -> Result<(), String> {
             Ok(found) if !found.is_dir() => return Err(format!("{} is no folder", folder.display())),
             Ok(_) => {
                 let wanted = Access::WRITE_OK | Access::EXEC_OK;
-                return accessat(CWD, folder, wanted, AtFlags::EACCESS).map_err(|why| told(why.into()));
+                return accessat(CWD, folder, wanted, AtFlags::empty()).map_err(|why| told(why.into()));
             }
             Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
             Err(why) => return Err(told(why)),

@@ -151,14 +151,15 @@ pub(crate) fn told(added: &Added, folder: &Path, database: Option<&str>) -> Opti
         .filter_map(|kind| kinds.get(kind).map(|count| format!("{count} {kind}")))
         .collect();
     let of = match database {
-        // A password belongs on no screen.
-        Some(database) if without_password(database) != database => String::new(),
-        Some(database) => format!(" --database {}", quoted(database)),
-        None if folder == Path::new(crate::session::ROOT) => String::new(),
-        None => format!(" --data {}", quoted(&folder.to_string_lossy())),
+        // A password belongs on no screen, and without it the commands would read another history.
+        Some(database) if without_password(database) != database => None,
+        Some(database) => Some(format!(" --database {}", quoted(database))),
+        None if folder == Path::new(crate::session::ROOT) => Some(String::new()),
+        None => Some(format!(" --data {}", quoted(&folder.to_string_lossy()))),
     };
-    (!parts.is_empty())
-        .then(|| format!("history: {} · memgate history leaks{of} · memgate serve{of}", parts.join(", ")))
+    let commands =
+        of.map_or_else(String::new, |of| format!(" · memgate history leaks{of} · memgate serve{of}"));
+    (!parts.is_empty()).then(|| format!("history: {}{commands}", parts.join(", ")))
 }
 
 #[cfg(test)]
@@ -203,7 +204,8 @@ mod tests {
         let of = |of: &str| format!("history: 1 new · memgate history leaks {of} · memgate serve {of}");
         assert_eq!(line("a b", None), of("--data 'a b'"));
         assert_eq!(line(".memgate", Some("sqlite:x.db")), of("--database sqlite:x.db"));
-        assert!(!line(".memgate", Some("postgres://u:secret@h/d")).contains("secret"));
+        let secret = line(".memgate", Some("postgres://u:secret@h/d"));
+        assert_eq!(secret, "history: 1 new", "commands without the password read another history");
     }
 
     #[test]

@@ -358,6 +358,7 @@ mod tests {
         let why = Copy::open(&prepared, other).err().unwrap();
         assert_eq!(why, "the copy of the process is not where it was said to be");
     }
+
     /// Regression test: reading the untouched stacks of 2000 threads that nobody joined took a minute.
     #[test]
     fn pages_that_the_process_never_wrote_to_are_known() {

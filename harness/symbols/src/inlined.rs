@@ -28,6 +28,8 @@ const MOST_STEPS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Inlined {
     sections: DwarfSections<Vec<u8>>,
+    /// Length of the sections.
+    pub(crate) bytes: u64,
     /// Start of the code of a unit → its end, and the unit.
     units: BTreeMap<u64, (u64, DebugInfoOffset)>,
     /// The functions of each unit that was needed.
@@ -47,14 +49,14 @@ impl Inlined {
     pub(crate) fn read(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::read::elf::ElfFile64::<object::LittleEndian, _>::parse(&cache).ok()?;
-        let sections = dwarf::sections(&file)?;
+        let (sections, bytes) = dwarf::sections(&file)?;
         let units = units(&dwarf::borrowed(&sections)).ok()?;
-        Some(Self { sections, units, functions: BTreeMap::new() })
+        Some(Self { sections, bytes, units, functions: BTreeMap::new() })
     }
 
     /// The full name of the function called `name` that is inlined at an address; `None`: it is not known.
     pub(crate) fn full_name(&mut self, address: u64, name: &str) -> Option<&str> {
-        let Self { sections, units, functions } = self;
+        let Self { sections, units, functions, .. } = self;
         let (_, (_, unit)) = units.range(..=address).next_back().filter(|(_, (end, _))| address < *end)?;
         let known =
             functions.entry(unit.0).or_insert_with(|| functions_of(sections, *unit).unwrap_or_default());

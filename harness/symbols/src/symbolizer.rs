@@ -264,19 +264,27 @@ fn name_in_full(
     address: u64,
     symbols: &mut [Symbol],
 ) {
-    for symbol in symbols.iter_mut().filter(|symbol| symbol.inlined && !symbol.function.contains("::")) {
-        // C has no namespaces.
-        if symbol.file.as_deref().is_some_and(|file| file.ends_with(".c")) {
-            continue;
+    // A linker's name has parameters. C has no namespaces.
+    let is_plain = |name: &str| name == "operator()" || !name.contains(['(', ':']);
+    let is_of_c = |symbol: &Symbol| symbol.file.as_deref().is_some_and(|file| file.ends_with(".c"));
+    let plain = |symbol: &&mut Symbol| symbol.inlined && is_plain(&symbol.function) && !is_of_c(symbol);
+    for symbol in symbols.iter_mut().filter(plain) {
+        if !known.contains_key(file) {
+            let read = guard(|| Ok(Inlined::read(file))).unwrap_or_default();
+            let bytes = |known: &Option<Inlined>| known.as_ref().map_or(0, |known| known.bytes);
+            if known.values().map(bytes).sum::<u64>().saturating_add(bytes(&read)) > MAX_OPEN_BYTES {
+                known.clear();
+            }
+            known.insert(file.to_owned(), read);
         }
-        let full = guard(|| {
-            let known = known.entry(file.to_owned()).or_insert_with(|| Inlined::read(file));
-            Ok(known.as_mut().and_then(|known| known.full_name(address, &symbol.function)).map(str::to_owned))
-        });
+        let Some(Some(known_here)) = known.get_mut(file) else { continue };
+        let full = guard(|| Ok(known_here.full_name(address, &symbol.function).map(str::to_owned)));
         match full {
             Ok(Some(full)) => symbol.function = full,
             Ok(None) => {}
-            Err(_contradiction) => drop(known.insert(file.to_owned(), None)),
+            Err(_contradiction) => {
+                known.insert(file.to_owned(), None);
+            }
         }
     }
 }

@@ -67,7 +67,7 @@ impl Variables {
         // A variable without readable debug information has no location, but it still has a name.
         let sections = dwarf::sections(&file);
         variables.places =
-            sections.and_then(|sections| places(&dwarf::borrowed(&sections)).ok()).unwrap_or_default();
+            sections.and_then(|(sections, _)| places(&dwarf::borrowed(&sections)).ok()).unwrap_or_default();
         Ok(variables)
     }
 

@@ -375,7 +375,7 @@ fn leak(
     };
     let bytes = whole(total(growing, &members));
     let classes = members.iter().map(|(class, _)| growing[*class].series.class.clone()).collect();
-    let threads = threads(growing, &members, ways);
+    let threads = threads(growing, &members, ways, count);
     JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, threads, classes }
 }
 
@@ -384,16 +384,26 @@ fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
-/// The running threads of which a leak with these paths counts the objects or the tasks: their name, and how many.
-fn threads(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way]) -> Option<(String, f64)> {
+/// The running threads of which a leak of `count` objects with these paths counts the objects or the tasks: their name,
+/// and how many.
+fn threads(
+    growing: &[Growing],
+    members: &[(usize, f64)],
+    ways: &[&Way],
+    count: f64,
+) -> Option<(String, f64)> {
     let of_threads = members.iter().flat_map(|(class, share)| {
         let of_class = ways.iter().filter(move |way| way.class == *class);
         of_class.filter_map(move |way| Some((way, thread_of(&way.steps)?, growing[*class].count * share)))
     });
-    // Threads may share a task, so their own objects count first.
-    let (_, name, count) =
-        of_threads.min_by(|a, b| a.0.steps.len().cmp(&b.0.steps.len()).then_with(|| a.2.total_cmp(&b.2)))?;
-    Some((name.to_owned(), whole(count)))
+    let of_threads: Vec<_> = of_threads.collect();
+    let (_, name, threads) = of_threads
+        .iter()
+        .min_by(|a, b| a.0.steps.len().cmp(&b.0.steps.len()).then_with(|| a.2.total_cmp(&b.2)))?;
+    let fewest = of_threads.iter().map(|(_, _, count)| *count).fold(f64::INFINITY, f64::min);
+    // Threads that share a task are all of the leak. Of threads with a task each, some may hold nothing that leaks.
+    let threads = if fewest < *threads { *threads } else { threads.min(count) };
+    Some(((*name).to_owned(), whole(threads)))
 }
 
 /// Name of a running thread of which the path leads to the object or the task: each thread has one of these.
@@ -542,7 +552,8 @@ fn allocated(
     let all_leak = |stack: u32| {
         let of_stack = last.iter().filter(|site| site.stack == stack);
         let samples = of_stack.map(|site| site.samples).fold(0, u64::saturating_add);
-        !holder.is_empty() && samples > 0 && float(samples) == count
+        // The stack of what only the JDK holds is part of its id, and the number of samples may differ from run to run.
+        !holder.is_empty() && !is_of_jdk_alone(holder) && samples > 0 && float(samples) == count
     };
     let project = project_of(test);
     let owners: Vec<(String, bool)> = (holder.iter().filter(|step| is_own(&step.owner)))

@@ -53,6 +53,8 @@ pub(super) struct Judgement {
     /// Ids of leaks that only the screen saw. In the report they follow those that grow.
     pub(super) seen_once: BTreeSet<String>,
     pub(super) one_time: Vec<Leak>,
+    /// Ids of places that are part of a leak of several places.
+    pub(super) of_several: BTreeSet<String>,
     pub(super) curve: Vec<CurvePoint>,
     pub(super) growth: Vec<GrowthPoint>,
     pub(super) warm_up: u32,

@@ -106,7 +106,7 @@ impl<'a> Lengths<'a> {
     fn put_together(&self, groups: Vec<Group>) -> Vec<Group> {
         let grows = |values: &[f64]| self.slope(values, 0.0).finding == Finding::Grows;
         let values: Vec<&[f64]> = groups.iter().map(|group| group.bytes.as_slice()).collect();
-        let together = by_turns(&values, 0, grows);
+        let together: BTreeSet<usize> = by_turns(&values, 0, grows).into_iter().collect();
         let (mut together, mut all): (Vec<_>, Vec<_>) =
             groups.into_iter().enumerate().partition(|(at, _)| together.contains(at));
         let last = |group: &Group| group.bytes.last().copied().unwrap_or_default();
@@ -208,7 +208,11 @@ impl TestJudge<'_, '_> {
                 held.tell_of(places.map(|place| place.id.as_str()), &mut leak, self.context.resolve);
             }
             if !group.others.is_empty() {
-                leaks::name_others(&mut leak, &group.others, id_of_several(self.suite, self.id));
+                leaks::name_others(
+                    &mut leak,
+                    &group.others,
+                    id_of_several(self.suite, self.id, "in the process"),
+                );
             }
             if self.list(leak, &common_names(&group.place, &group.others)) {
                 waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);

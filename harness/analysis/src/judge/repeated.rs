@@ -62,11 +62,13 @@ impl TestJudge<'_, '_> {
         };
         let [groups, outside] = [groups, outside].map(|groups| self.put_together(groups, allowed));
         let held = Holding::new(record, self.context.resolve);
-        let sorted = self.sort_groups(&groups, &held, allowed);
-        let outside = self.sort_groups(&outside, &held, allowed);
+        let in_test = id_of_several(self.suite, self.id, "in the test");
+        let sorted = self.sort_groups(&groups, &in_test, &held, allowed);
+        let out_of_it = id_of_several(self.suite, self.id, "outside of it");
+        let outside = self.sort_groups(&outside, &out_of_it, &held, allowed);
 
         let block = groups::smallest_block(&groups);
-        let is_born = |series: &Series| series.places().any(|place| born.contains(&place.id));
+        let is_born = |series: &Series| series.places().all(|place| born.contains(&place.id));
         // Allocations outside the windows do not belong to the test.
         let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
             for group in sorted.waived.iter().filter(|group| !in_test || is_born(group)) {
@@ -163,8 +165,14 @@ impl TestJudge<'_, '_> {
         known.into_iter().chain(of(alone)).chain(Series::together(of(together).collect())).collect()
     }
 
-    /// Lists the groups that grow as leaks and sorts all groups.
-    fn sort_groups<'a>(&mut self, groups: &'a [Series], held: &Holding<'_>, allowed: Allowed) -> Sorted<'a> {
+    /// Lists the groups that grow as leaks and sorts all groups. `of_several`: the id of a leak of several places.
+    fn sort_groups<'a>(
+        &mut self,
+        groups: &'a [Series],
+        of_several: &str,
+        held: &Holding<'_>,
+        allowed: Allowed,
+    ) -> Sorted<'a> {
         let mut sorted = Sorted::default();
         for group in groups {
             if is_over_exactly(&group.bytes, allowed.warm_up) {
@@ -188,7 +196,8 @@ impl TestJudge<'_, '_> {
             let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
             held.tell_of(group.places().map(|place| place.id.as_str()), &mut leak, self.context.resolve);
             if !group.others.is_empty() {
-                leaks::name_others(&mut leak, &group.others, id_of_several(self.suite, self.id));
+                self.judgement.of_several.extend(group.places().map(|place| place.id.clone()));
+                leaks::name_others(&mut leak, &group.others, of_several.to_owned());
             }
             let is_waived = self.list(leak, &groups::common_names(&group.place, &group.others));
             let list = if is_waived { &mut sorted.waived } else { &mut sorted.unwaived };

@@ -357,7 +357,8 @@ impl TestJudge<'_, '_> {
 
     /// Lists what the test kept without growing, and gives the reasons if the test passes.
     fn one_time(&mut self, executions: usize, survivors: Vec<Held>, kept: Vec<Kept>, os_left: Vec<OsGroup>) {
-        let leaking: BTreeSet<String> = self.judgement.leaks.iter().map(|l| l.id.clone()).collect();
+        let leaks = self.judgement.leaks.iter().map(|leak| leak.id.clone());
+        let leaking: BTreeSet<String> = leaks.chain(self.judgement.of_several.iter().cloned()).collect();
         let bytes = self.one_time_memory(survivors, kept, &leaking);
         let mut notes = Vec::new();
         if bytes > 0.0 {

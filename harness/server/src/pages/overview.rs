@@ -2,7 +2,7 @@
 
 use super::frame::of_project;
 use super::{link, parts, runs};
-use crate::view::{Overview, RunRow};
+use crate::view::{NO_BRANCH, Overview, RunRow};
 
 /// The page.
 #[must_use]
@@ -40,8 +40,8 @@ pub fn overview(view: &Overview) -> String {
         }
         parts::events(html, selection, &view.events);
         html.markup("<h2>Newest runs</h2>");
-        let of_line =
-            |run: &&RunRow| run.branch == selection.branch && run.environment == selection.environment;
+        let branch = if selection.branch == NO_BRANCH { "" } else { &selection.branch };
+        let of_line = |run: &&RunRow| run.branch == branch && run.environment == selection.environment;
         if let Some(newest) = view.runs.iter().find(of_line) {
             let page = link::path(&selection.project, &["runs", &newest.run.to_string()]);
             html.markup("<p>");

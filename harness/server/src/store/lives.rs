@@ -131,8 +131,12 @@ impl Folding<'_, '_> {
             let mut followed: Followed = serde_json::from_str(&text)
                 .map_err(|why| StoreError::Broken(format!("the life of the leak {leak}: {why}")))?;
             let seen = seen.remove(&leak);
-            if seen.as_ref().is_some_and(|seen| !seen.tests.is_subset(&followed.traces.tests)) {
-                // Another test has the leak too, so earlier runs that judged this test are evidence now.
+            // Another test has the leak too, so earlier runs that judged this test are evidence now.
+            let is_wider = |seen: &Seen| !seen.tests.is_subset(&followed.traces.tests);
+            // After a fix that uncommitted changes showed, their later runs are not followed.
+            let lacks_runs =
+                |_: &Seen| followed.fold.life().is_some_and(|life| life.is_fixed_without_commit());
+            if seen.as_ref().is_some_and(|seen| is_wider(seen) || lacks_runs(seen)) {
                 self.fold_whole(leak).await?;
                 continue;
             }

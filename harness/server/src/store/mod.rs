@@ -52,9 +52,8 @@ pub use signed::{Provider, SignedRule};
 use sqlx::AnyPool;
 pub use tokens::{Grant, Shown, Signed, TokenRow};
 
-use self::read::NO_BRANCH;
 use self::tickets::Secret;
-use crate::view::{EventRow, RunRow};
+use crate::view::{EventRow, NO_BRANCH, RunRow};
 
 /// A database of runs.
 #[derive(Debug, Clone)]

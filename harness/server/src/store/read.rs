@@ -10,10 +10,8 @@ use sqlx::any::{AnyArguments, AnyRow};
 
 use super::line_id::LineId;
 use super::{Choice, Store, StoreError, statements as sql};
-use crate::view::{EventRow, Overview, RunRow, Selection, State};
+use crate::view::{EventRow, NO_BRANCH, Overview, RunRow, Selection, State};
 
-/// How a line is named whose runs have no branch. No branch of git has such a name.
-pub(crate) const NO_BRANCH: &str = "(none)";
 /// Most leaks that are alive on the first page.
 const MOST_ALIVE: i64 = 50;
 const LATELY_US: i64 = 30 * 24 * 3600 * 1_000_000;

@@ -147,8 +147,9 @@ impl Store {
             let at = (row.try_get::<i64, _>(8), row.try_get::<i64, _>(9));
             matches!(at, (Ok(branch), Ok(environment)) if (branch, environment) == (line.branch, line.environment))
         });
+        let of_line = events.get(..of_line.count()).unwrap_or_default();
         Ok(Some(LeakView {
-            came: self.came(shown.project, events.get(..of_line.count()).unwrap_or_default(), &leak).await?,
+            came: self.came((line, number), of_line, &leak).await?,
             sightings: self.sightings(shown.project, number).await?,
             selection: shown.selection,
             leak,
@@ -270,22 +271,26 @@ impl Store {
     /// How a leak came to a line, by its events there, the newest first.
     async fn came(
         &self,
-        project: i64,
+        (line, number): (LineId, i64),
         events: &[EventRow],
         leak: &LeakRow,
     ) -> Result<Option<Came>, StoreError> {
         let came = |event: &EventRow| matches!(event.kind.as_str(), "new" | "regressed");
         let Some(at) = events.iter().position(came) else { return Ok(None) };
-        let (later, earlier) = events.split_at(at);
-        let Some(event) = earlier.first() else { return Ok(None) };
-        // Runs with uncommitted changes may have been the first to see it.
-        let known =
-            later.iter().rev().take_while(|event| event.kind == "known").map(|event| &event.first_sha);
-        let mut first = std::iter::once(&event.first_sha).chain(known).chain([&leak.last_sha]);
-        let first = first.find(|sha| !sha.is_empty()).cloned().unwrap_or_default();
+        let Some(event) = events.get(at) else { return Ok(None) };
+        let mut first = event.first_sha.clone();
+        if first.is_empty() {
+            // Runs with uncommitted changes were the first to see it.
+            let row = line.query(sql::FIRST_COMMIT_WITH).bind(number).bind(event.run);
+            let row = row.fetch_optional(&self.pool).await?;
+            first = row.map(|row| row.try_get(0)).transpose()?.unwrap_or_else(|| leak.last_sha.clone());
+        }
         let clean = event.clean_sha.clone();
-        let rows =
-            sqlx::query(sql::BACK).bind(project).bind(first.clone()).bind(MOST_BACK).fetch_all(&self.pool);
+        let rows = sqlx::query(sql::BACK)
+            .bind(line.project)
+            .bind(first.clone())
+            .bind(MOST_BACK)
+            .fetch_all(&self.pool);
         let chain = chain(&rows.await?)?;
         let between = chain.between(&clean, &first).filter(|_| !clean.is_empty());
         let unmeasured = between.map(|shas| shas.into_iter().map(str::to_owned).collect());

@@ -216,6 +216,12 @@ pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id
 pub(super) const SIGHTINGS_OF_LINE: &str = "SELECT s.run_id, s.test_id, s.how, s.bytes, s.objects FROM sighting s \
      JOIN run r ON r.project_id = s.project_id AND r.run_id = s.run_id \
      WHERE s.project_id = $1 AND s.leak_id = $2 AND r.branch_id = $3 AND r.environment_id = $4 AND r.on_line = 1";
+/// The first commit that saw a leak, from a run on. Uncommitted changes are no commit, and a one-time cost is no leak.
+pub(super) const FIRST_COMMIT_WITH: &str = "SELECT r.commit_key FROM sighting s \
+     JOIN run r ON r.project_id = s.project_id AND r.run_id = s.run_id \
+     WHERE s.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND s.leak_id = $4 AND r.on_line = 1 AND s.how <> 3 \
+     AND r.commit_key NOT LIKE 'run-%' \
+     AND r.place >= (SELECT e.place FROM run e WHERE e.project_id = $1 AND e.run_id = $5) ORDER BY r.place, r.run_id LIMIT 1";
 pub(super) const SIGHTINGS_OF_TWO: &str = "SELECT s.run_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes \
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id IN ($2, $3) \

@@ -301,6 +301,25 @@ fn a_fix_that_uncommitted_changes_showed_has_the_name_of_the_commit_that_confirm
     });
 }
 
+/// Regression: after two such runs the leak seemed to have come with the newest commit.
+#[test]
+fn a_leak_that_uncommitted_changes_showed_came_with_the_first_commit_that_has_it() {
+    block_on(async {
+        let dirty = |manifest: &mut Manifest, _: &mut RunReport| manifest.dirty = true;
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", clean())], as_it_is).await;
+        for _ in 0..2 {
+            story.again(&[("A.one", leak())], dirty).await;
+        }
+        for _ in 0..3 {
+            story.next(&[("A.one", leak())], as_it_is).await;
+        }
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let came = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap().came.unwrap();
+        assert_eq!((came.clean_sha, came.first_sha), (sha(1), sha(2)));
+    });
+}
+
 #[test]
 fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
     block_on(async {
