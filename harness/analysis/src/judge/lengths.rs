@@ -1,6 +1,6 @@
 //! A process as the test: the slope over runs that repeat their work a different number of times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use memgate_model::{Metric, Per, Verdict, format_count, format_counted, format_value};
