@@ -464,22 +464,27 @@ mod tests {
             let second = tests.split_off(10);
             let suites = [("engine", tests), ("app", second)]
                 .map(|(name, tests)| SuiteReport::new(name, Runner::Gtest, Verdict::Fail, tests));
-            let session = format!("s{run}");
-            let commit = Commit { sha: session.clone(), branch: "main".to_owned(), ..Commit::default() };
-            let manifest = Manifest {
-                project: "tiles".to_owned(),
-                session: session.clone(),
-                commit: Some(commit),
-                lines: vec!["main".to_owned()],
-                ..Manifest::default()
-            };
-            let report = RunReport {
-                started: format!("2026-11-21T10:{run:02}:00Z"),
-                duration_s: 1.0,
-                ..RunReport::new("tiles", &session, Verdict::Fail, suites.into())
-            };
-            store.add(&manifest, &report).await.unwrap();
+            add_run(store, run, suites.into()).await;
         }
+    }
+
+    /// Adds run number `run` of the branch `main`.
+    async fn add_run(store: &Store, run: u64, suites: Vec<SuiteReport>) {
+        let session = format!("s{run}");
+        let commit = Commit { sha: session.clone(), branch: "main".to_owned(), ..Commit::default() };
+        let manifest = Manifest {
+            project: "tiles".to_owned(),
+            session: session.clone(),
+            commit: Some(commit),
+            lines: vec!["main".to_owned()],
+            ..Manifest::default()
+        };
+        let report = RunReport {
+            started: format!("2026-11-21T10:{run:02}:00Z"),
+            duration_s: 1.0,
+            ..RunReport::new("tiles", &session, Verdict::Fail, suites)
+        };
+        store.add(&manifest, &report).await.unwrap();
     }
 
     fn row_fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
@@ -552,26 +557,9 @@ mod tests {
                 ..TestReport::new(name, Verdict::Fail)
             };
             let tests = [vec![test("A", 0..1)], vec![test("A", 0..1), test("B", 1..202)]];
-            for (run, tests) in tests.into_iter().enumerate() {
-                let session = format!("s{run}");
-                let commit = Commit { sha: session.clone(), branch: "main".to_owned(), ..Commit::default() };
-                let manifest = Manifest {
-                    project: "tiles".to_owned(),
-                    session: session.clone(),
-                    commit: Some(commit),
-                    lines: vec!["main".to_owned()],
-                    ..Manifest::default()
-                };
-                let report = RunReport {
-                    started: format!("2026-11-21T10:{run:02}:00Z"),
-                    ..RunReport::new(
-                        "tiles",
-                        &session,
-                        Verdict::Fail,
-                        vec![SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests)],
-                    )
-                };
-                store.add(&manifest, &report).await.unwrap();
+            for (run, tests) in (0..).zip(tests) {
+                add_run(&store, run, vec![SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests)])
+                    .await;
             }
             let choice = Choice { branch: "main".into(), ..Choice::default() };
             let shown =
