@@ -102,7 +102,7 @@ pub(crate) struct Series {
     pub(crate) block: f64,
     /// Changes of each stack and size, ordered by stack.
     pub(crate) parts: Vec<Part>,
-    /// If it has several places: the others, the one that grew most first.
+    /// If it has several places: the others, the one that holds most first.
     pub(crate) others: Vec<Rc<Place>>,
 }
 
@@ -131,9 +131,9 @@ impl Series {
         Self { parts, ..series }
     }
 
-    /// The sum of several places; `None` of none.
+    /// The sum of several places, with the stack of the one that holds most; `None` of none.
     pub(crate) fn together(mut places: Vec<Self>) -> Option<Self> {
-        // What it held all the time lately: another place may only come and go, with larger blocks.
+        // The least that it held in the last third: another place may only come and go, with larger blocks.
         let held = |series: &Self| {
             let lately = series.bytes.get(series.bytes.len() / 3 * 2..).unwrap_or_default();
             lately.iter().copied().fold(f64::INFINITY, f64::min)

@@ -102,7 +102,7 @@ impl<'a> Lengths<'a> {
         judge_points(&points(&self.n, values), allowed)
     }
 
-    /// Makes one group of those that only together grow, with the stack of the largest.
+    /// Makes one group of those that grow only together, with the stack of the largest.
     fn put_together(&self, groups: Vec<Group>) -> Vec<Group> {
         let grows = |values: &[f64]| self.slope(values, 0.0).finding == Finding::Grows;
         let values: Vec<&[f64]> = groups.iter().map(|group| group.bytes.as_slice()).collect();

@@ -145,7 +145,7 @@ impl TestJudge<'_, '_> {
         sorted.kept.into_iter().chain(outside.kept).collect()
     }
 
-    /// Makes one group of those that only together grow.
+    /// Makes one group of those that grow only together.
     fn put_together(&self, groups: Vec<Series>, allowed: Allowed) -> Vec<Series> {
         let is_known = |group: &Series| {
             self.judgement.of_set_ups.contains_key(&group.place.id)

@@ -275,9 +275,8 @@ impl Store {
         events: &[EventRow],
         leak: &LeakRow,
     ) -> Result<Option<Came>, StoreError> {
-        let came = |event: &EventRow| matches!(event.kind.as_str(), "new" | "regressed");
-        let Some(at) = events.iter().position(came) else { return Ok(None) };
-        let Some(event) = events.get(at) else { return Ok(None) };
+        let came = |event: &&EventRow| matches!(event.kind.as_str(), "new" | "regressed");
+        let Some(event) = events.iter().find(came) else { return Ok(None) };
         let mut first = event.first_sha.clone();
         if first.is_empty() {
             // Runs with uncommitted changes were the first to see it.
