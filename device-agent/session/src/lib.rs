@@ -38,8 +38,8 @@ pub use session::{
     Append, Silent, Work, channel, early_bypass, ends, event, fails, is_active, is_repeating,
     iteration_begins, iteration_is_over, library_bypasses, log, main_ends, mark, module_unloaded,
     module_unloads, note_outcome, open, open_late, process_starts, register, set_up_begins, set_up_ends,
-    settle, tear_down_begins, tear_down_ends, test_begins, test_ends, test_passes, tests_end, try_write,
-    window_ends, write,
+    set_up_is_over, settle, tear_down_begins, tear_down_ends, test_begins, test_ends, test_is_reported,
+    test_passes, tests_end, try_write, window_ends, write,
 };
 pub use setups::Around;
 pub use stream::{Offers, Session, arguments, executable};

@@ -274,6 +274,27 @@ pub fn set_up_ends(around: Around) {
     in_session(|session| session.set_up_ends(around));
 }
 
+/// The listeners are about to be told of a test: what ran before it was the set-up of its suite.
+pub fn set_up_is_over() {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.set_up_is_over();
+    }
+}
+
+/// All listeners have been told that a test ended. What they keep about it belongs to no tear-down. `failed`: the test
+/// has failed, maybe in one of them.
+pub fn test_is_reported(failed: bool) {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.test_is_reported();
+        if failed {
+            let name = capability::FAILED_BY_LISTENER.to_owned();
+            session.append(&Frame::Event(Event { name, detail: String::new() }));
+        }
+    }
+}
+
 /// The code that runs after the tests begins. For a suite, it is everything after its last test.
 pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));

@@ -68,12 +68,26 @@ impl SetUps {
 
     /// A test begins, in this new epoch. The code before it was the set-up of its suite.
     pub(crate) fn test_begins(&mut self, suite: &str, epoch: u32) {
-        for parts in self.all() {
-            parts.set_up_ends(epoch);
-        }
+        self.set_ups_end(epoch);
         if let Some(parts) = self.suite.as_mut().filter(|parts| parts.suite.is_empty()) {
             suite.clone_into(&mut parts.suite);
         }
+    }
+
+    pub(crate) fn is_in_set_up(&self) -> bool {
+        self.suite.iter().chain(&self.environments).any(|parts| parts.ended == 0)
+    }
+
+    /// From this new epoch on, tests run.
+    pub(crate) fn set_ups_end(&mut self, epoch: u32) {
+        for parts in self.all() {
+            parts.set_up_ends(epoch);
+        }
+    }
+
+    /// Is something alive that was allocated after the last test?
+    pub(crate) fn has_since_test(&self) -> bool {
+        self.suite.as_ref().is_some_and(|parts| TRACKER.alive_since(parts.down) != Some(0))
     }
 
     /// A test has ended. If it was the last of its suite, the tear-down comes now.

@@ -65,6 +65,20 @@ impl Session {
         self.setups.ends(around, epoch);
     }
 
+    pub(crate) fn set_up_is_over(&mut self) {
+        if self.setups.is_in_set_up() {
+            let epoch = self.next_epoch();
+            self.setups.set_ups_end(epoch);
+        }
+    }
+
+    pub(crate) fn test_is_reported(&mut self) {
+        if self.setups.has_since_test() {
+            let epoch = self.next_epoch();
+            self.setups.test_ended(epoch);
+        }
+    }
+
     pub(crate) fn tear_down_begins(&mut self, around: Around) {
         if around == Around::Environments {
             self.append_freed();

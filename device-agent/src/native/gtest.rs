@@ -3,9 +3,10 @@
 //! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`,
 //! `UnitTest::listeners`, `TestEventListeners::Append`, and the vtable of the standard printer with the wanted
 //! callbacks. The vtable is copied. The slots of those callbacks (found by content, because slot numbers differ between
-//! versions) lead here; all others do nothing. An object with that vtable is appended. Such a listener is the last one
-//! called at a start and the first one called at an end, except for listeners that `main` appends. Set-up and tear-down
-//! of suites and environments lie between callbacks: `memgate_session` handles that.
+//! versions) lead here; all others do nothing. One object is appended before `main`. When the first iteration begins, it
+//! appends another one, behind the listeners that `main` has appended. The last listener is the last one called at a
+//! start and the first one called at an end. What listeners between the two keep about a test belongs to no test, and to
+//! no set-up or tear-down of suites and environments: those lie between callbacks, and `memgate_session` handles them.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;
@@ -126,12 +127,29 @@ fn find(executable: &str, is_shared: bool) -> Found {
     found
 }
 
+/// Stands in for a C++ object.
 #[repr(C)]
-struct Listener {
+struct Object {
     vtable: *const Pointer,
     /// Room for members a later base class may have.
     members: [usize; 8],
     table: [Pointer; MOST_SLOTS],
+}
+
+impl Object {
+    const EMPTY: Self =
+        Self { vtable: core::ptr::null(), members: [0; 8], table: [core::ptr::null(); MOST_SLOTS] };
+
+    /// The object is valid from now on. It must not move.
+    fn complete(&mut self) -> Pointer {
+        self.vtable = self.table.as_ptr().wrapping_add(2);
+        core::ptr::from_ref(self).cast()
+    }
+}
+
+#[repr(C)]
+struct Listener {
+    object: Object,
     /// Address ranges: `operator new`, and the functions in which GoogleTest makes its own object.
     new: (usize, usize),
     own: [(usize, usize); OWN.end - OWN.start],
@@ -146,16 +164,30 @@ struct Slot(UnsafeCell<Listener>);
 unsafe impl Sync for Slot {}
 
 static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
-    vtable: core::ptr::null(),
-    members: [0; 8],
-    table: [core::ptr::null(); MOST_SLOTS],
+    object: Object::EMPTY,
     new: (0, 0),
     own: [(0, 0); OWN.end - OWN.start],
     result: [0; OLD_STRINGS - RESULT],
     old_strings: false,
 }));
 
-/// Appends the listener.
+type Append = extern "C" fn(Pointer, Pointer);
+
+/// The object that is appended before `main`.
+#[repr(C)]
+struct First {
+    object: Object,
+    /// How to append [`LISTENER`] to which list. `None`: done.
+    append: Option<(Append, Pointer)>,
+}
+
+struct FirstSlot(UnsafeCell<First>);
+// SAFETY: written before GoogleTest knows it, afterwards only by the thread that runs the tests.
+unsafe impl Sync for FirstSlot {}
+
+static FIRST: FirstSlot = FirstSlot(UnsafeCell::new(First { object: Object::EMPTY, append: None }));
+
+/// Appends the listener, or what appends it when the tests begin.
 ///
 /// # Errors
 /// The reason why that is not possible. The program then runs without test boundaries.
@@ -177,21 +209,26 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
     // SAFETY: see `Slot`; this runs once, before `main`.
     let listener = unsafe { &mut *LISTENER.0.get() };
-    fill(&mut listener.table, theirs, &found)?;
+    fill(&mut listener.object.table, theirs, &found)?;
     let new = process::symbol(c"_Znwm");
     listener.new = (new, new.saturating_add(NEW_BYTES));
     listener.own = found.own_places();
     listener.result = result_functions(&found.address);
     listener.old_strings = found.address.get(OLD_STRINGS).is_some_and(|&at| at != 0);
-    listener.vtable = listener.table.as_ptr().wrapping_add(2);
-    let object = LISTENER.0.get().cast::<c_void>();
+    let mut object = listener.object.complete();
     // SAFETY: `static UnitTest* UnitTest::GetInstance()`, after the static constructors have run.
     let unit = unsafe { core::mem::transmute::<usize, extern "C" fn() -> Pointer>(instance) }();
     // SAFETY: `TestEventListeners& UnitTest::listeners()`.
     let list = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer) -> Pointer>(listeners) }(unit);
     // SAFETY: `void TestEventListeners::Append(TestEventListener*)`; the object lives as long as
     // the process.
-    let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
+    let append = unsafe { core::mem::transmute::<usize, Append>(append) };
+    // SAFETY: see `FirstSlot`; this runs once, before `main`.
+    let first = unsafe { &mut *FIRST.0.get() };
+    if fill_first(&mut first.object.table, &listener.object.table) {
+        first.append = Some((append, list));
+        object = first.object.complete();
+    }
     append(list, object);
     Ok(())
 }
@@ -233,18 +270,43 @@ fn fill(table: &mut [Pointer; MOST_SLOTS], theirs: &[usize], found: &Found) -> R
     for slot in table.iter_mut().skip(theirs.len()) {
         *slot = nothing as Pointer;
     }
-    // In every version, the end of the tear-down lies between its start and the iteration's end. It has no unique
-    // symbol: it does nothing, and a linker may fold it.
-    let neighbours = (on_environments_tear_down as Pointer, on_iteration_end as Pointer);
-    let is_it = |slots: &[Pointer]| matches!(slots, [before, _, after] if (*before, *after) == neighbours);
-    let before = table.windows(3).position(is_it);
-    if let Some(slot) = before.and_then(|at| table.get_mut(at.saturating_add(1))) {
-        *slot = on_environments_are_torn_down as Pointer;
+    // Two slots have no unique symbol: the functions do nothing, and a linker may fold them. In every version that has
+    // them, the end of a suite lies between the end of a test and the end of a suite under its older name, and the end
+    // of the tear-down between its start and the iteration's end.
+    let between = [
+        (on_test_end as Pointer, on_suite_end as Pointer, on_suite_end as Pointer),
+        (
+            on_environments_tear_down as Pointer,
+            on_environments_are_torn_down as Pointer,
+            on_iteration_end as Pointer,
+        ),
+    ];
+    for (before, ours, after) in between {
+        let is_it =
+            |slots: &[Pointer]| matches!(slots, [first, _, last] if (*first, *last) == (before, after));
+        let first = table.windows(3).position(is_it);
+        if let Some(slot) = first.and_then(|at| table.get_mut(at.saturating_add(1))) {
+            *slot = ours;
+        }
     }
     if hits < 3 {
         return Err("GoogleTest's stock listener looks different from every known version");
     }
     Ok(())
+}
+
+/// Fills the vtable of the first object after that of the last one. Does it receive the start of an iteration?
+fn fill_first(table: &mut [Pointer; MOST_SLOTS], last: &[Pointer; MOST_SLOTS]) -> bool {
+    for (i, (slot, &of_last)) in table.iter_mut().zip(last).enumerate() {
+        *slot = match of_last {
+            head if i < 2 => head,
+            of_last if of_last == on_iteration as Pointer => append_last as Pointer,
+            of_last if of_last == on_test_start as Pointer => on_announced_test as Pointer,
+            of_last if of_last == on_test_end as Pointer => on_reported_test as Pointer,
+            _ => nothing as Pointer,
+        };
+    }
+    table.contains(&(append_last as Pointer))
 }
 
 /// All result functions of the version, or none: a linker drops functions that the program does not call.
@@ -282,13 +344,13 @@ pub(crate) fn is_its_own(stack: u32) -> bool {
 /// Does the agent listen to GoogleTest in this process?
 pub(crate) fn is_installed() -> bool {
     // SAFETY: written before `main`, only read afterwards.
-    !unsafe { (*LISTENER.0.get()).vtable }.is_null()
+    !unsafe { (*LISTENER.0.get()).object.vtable }.is_null()
 }
 
 /// Does the agent receive the end of each iteration?
 pub(crate) fn hears_of_ends() -> bool {
     // SAFETY: written before `main`, only read afterwards.
-    is_installed() && unsafe { (*LISTENER.0.get()).table }.contains(&(on_iteration_end as Pointer))
+    is_installed() && unsafe { (*LISTENER.0.get()).object.table }.contains(&(on_iteration_end as Pointer))
 }
 
 extern "C" fn nothing() {}
@@ -334,6 +396,24 @@ extern "C" fn on_iteration_end() {
 
 extern "C" fn on_iteration(_: Pointer, _: Pointer, iteration: c_int) {
     session::iteration_begins(u32::try_from(iteration).unwrap_or(0));
+}
+
+/// GoogleTest calls its listeners by index, so the appended one receives this start, too.
+extern "C" fn append_last() {
+    // SAFETY: see `FirstSlot`.
+    if let Some((append, list)) = unsafe { (*FIRST.0.get()).append.take() } {
+        append(list, LISTENER.0.get().cast());
+    }
+}
+
+/// Called before all listeners that `main` appended.
+extern "C" fn on_announced_test() {
+    session::set_up_is_over();
+}
+
+/// Called after all listeners that `main` appended.
+extern "C" fn on_reported_test() {
+    session::test_is_reported(result() == Some(Outcome::Failed));
 }
 
 /// `TestPartResult` begins with its type: success, non-fatal failure, fatal failure, skip.

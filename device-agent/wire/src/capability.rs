@@ -39,5 +39,8 @@ pub const LOOKS_NOW_AND_THEN: &str = "boundary.now_and_then";
 /// run them all.
 pub const ROUND_ENDS: &str = "boundary.round_ends";
 
+/// An event of this name reports that a listener of the test framework let the test fail that has just ended.
+pub const FAILED_BY_LISTENER: &str = "boundary.failed_by_listener";
+
 /// The harness read figures of the operating system from `/proc`.
 pub const OS: &str = "os";

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, Frame, LogLevel, Mappings, Modules, NativeSnapshot,
-    OsSample, SnapshotScope, Stacks, capability,
+    OsSample, Outcome, SnapshotScope, Stacks, capability,
 };
 
 use crate::java::JavaReader;
@@ -143,6 +143,11 @@ impl Observer {
                 self.record.java.get_or_insert_default().followed.obeyed(&event.detail);
             }
             Frame::Event(event) if event.name == capability::ROUND_ENDS => self.record.in_iteration = false,
+            Frame::Event(event) if event.name == capability::FAILED_BY_LISTENER => {
+                if let Some(window) = self.record.windows.last_mut() {
+                    window.outcome = Some(Outcome::Failed);
+                }
+            }
             Frame::NativeHolders(holders) => self.native_holders(holders),
             // The reader of the stream converts these to snapshots, or reads the copy.
             Frame::LeakInfo(_) | Frame::NativeCopy(_) => {}
@@ -449,9 +454,20 @@ mod tests {
     use crate::dsl::Process;
     use crate::record::Window;
     use memgate_wire::{
-        Counters, FdEntry, Goodbye, GoodbyeReason, Handle, Handles, Hello, Module, Outcome, SnapshotRecord,
-        StackNode,
+        Counters, Event, FdEntry, Goodbye, GoodbyeReason, Handle, Handles, Hello, Module, Outcome,
+        SnapshotRecord, StackNode,
     };
+
+    #[test]
+    fn a_test_that_a_listener_lets_fail_at_its_end_has_failed() {
+        let mut p = Process::screen();
+        p.run("Map.insert", 0, |_| {});
+        let name = capability::FAILED_BY_LISTENER.to_owned();
+        p.frame(Frame::Event(Event { name, detail: String::new() }));
+        p.run("Map.erase", 0, |_| {});
+        let outcomes: Vec<_> = p.end().windows.iter().map(|window| window.outcome).collect();
+        assert_eq!(outcomes, [Some(Outcome::Failed), Some(Outcome::Passed)]);
+    }
 
     #[test]
     fn a_test_becomes_a_window_with_its_survivors() {

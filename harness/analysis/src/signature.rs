@@ -35,6 +35,11 @@ impl Place {
         starts || has("!test::test_main") && !has("!test::__rust_begin_short_backtrace")
     }
 
+    /// Does a listener of GoogleTest's events allocate here? That code belongs to no test.
+    pub(crate) fn is_listeners(&self) -> bool {
+        self.names.iter().any(|name| name.contains("!testing::internal::TestEventRepeater::On"))
+    }
+
     /// Does glibc keep this memory until the process ends: the locale, the time zone, sources of messages and users,
     /// converters of character sets, loaded libraries? A program cannot free it, and it is bounded. Internal symbols of
     /// glibc have a prefix if they are known.
@@ -442,6 +447,16 @@ mod tests {
         assert!(place(&stack(&harness)).is_rusts_own());
         let test = [("app", "app::tests::keeps"), ("app", "test::__rust_begin_short_backtrace::<(), fn()>")];
         assert!(!place(&stack(&[&test[..], &harness].concat())).is_rusts_own());
+    }
+
+    #[test]
+    fn what_a_listener_of_googletest_allocates_is_not_the_tests() {
+        let around = [("t", "testing::TestInfo::Run()"), ("t", "RUN_ALL_TESTS()"), ("t", "main")];
+        let event = "testing::internal::TestEventRepeater::OnTestEnd(testing::TestInfo const&)";
+        let listener = [("t", "Results::OnTestEnd(testing::TestInfo const&)"), ("t", event)];
+        assert!(place(&stack(&[&listener[..], &around].concat())).is_listeners());
+        let test = [("t", "Results::OnTestEnd(testing::TestInfo const&)"), ("t", "A_B_Test::TestBody()")];
+        assert!(!place(&stack(&[&test[..], &around].concat())).is_listeners());
     }
 
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {

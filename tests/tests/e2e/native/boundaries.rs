@@ -219,6 +219,26 @@ fn a_program_with_an_allocator_of_its_own_is_never_passed_silently() {
     assert!(run.stderr.contains("not measured"), "{run}");
 }
 
+/// Regression test: the agent's listener came before it, so every test failed.
+#[test]
+fn what_a_listener_that_main_appends_keeps_about_each_test_belongs_to_no_test() {
+    let source = format!(
+        "{TINY}#include <list>\n#include <string>\nstruct Results : testing::EmptyTestEventListener {{\n\
+         std::list<std::string> all;\n\
+         void OnTestStart(const testing::TestInfo& test) override {{ all.push_back(test.name()); }}\n\
+         void OnTestEnd(const testing::TestInfo& test) override {{ all.push_back(test.name()); }}\n}};\n\
+         int main(int argc, char** argv) {{\n testing::InitGoogleTest(&argc, argv);\n\
+         testing::UnitTest::GetInstance()->listeners().Append(new Results);\n return RUN_ALL_TESTS();\n}}\n"
+    );
+    let flags = ["-std=c++17", "-O1", "-g", "-lgtest", "-lpthread"];
+    let program = samples::own("results", "cc", &source, "c++", &flags);
+    let run = Project::new("results").run(&program);
+    run.ends_with(1);
+    assert_eq!(run.test("Tiny.Leaks").verdict, Verdict::Fail, "{run}");
+    let idle = run.test("Tiny.Idle");
+    assert_eq!((idle.verdict, idle.confirmed), (Verdict::Pass, false), "{run}");
+}
+
 #[test]
 fn a_stripped_suite_has_its_boundaries_by_the_listener_of_the_header() {
     let source = samples::sources().join("listener.cc");
