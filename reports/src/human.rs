@@ -670,6 +670,13 @@ mod tests {
         waived.suites[0].tests[0].leaks =
             vec![memgate_model::Leak { waiver: Some("known".to_owned()), ..leak.clone() }];
         assert_eq!(line(&waived), "no leak without a waiver in 3 tests, 1 with waived leaks");
+        for (class, said) in [("ATest", "1 with waived leaks"), ("BTest", "2 with waived leaks")] {
+            let mut report = waived.clone();
+            report.suites[0].tests[0].id = "ATest.tile".to_owned();
+            let class = TestReport { id: class.to_owned(), ..report.suites[0].tests[0].clone() };
+            report.suites[0].tests.push(TestReport { is_class: true, ..class });
+            assert_eq!(line(&report), format!("no leak without a waiver in 3 tests, {said}"));
+        }
         allowed.suites[0].tests[1].leaks = vec![leak];
         let within = "1 with an allowed amount left";
         assert_eq!(line(&allowed), format!("no leak above its threshold in 3 tests, {within}"));

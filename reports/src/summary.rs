@@ -42,12 +42,12 @@ pub(crate) fn headline(report: &RunReport) -> String {
     };
     let passed = tests().filter(|test| test.verdict == Verdict::Pass).count();
     let leaks = |entry: &TestReport, is: fn(&Leak) -> bool| entry.leaks.iter().any(is);
-    let waived = entries().filter(|entry| leaks(entry, |leak| leak.waiver.is_some())).count();
-    let is_allowed = |entry: &&TestReport| {
+    let waived = told_once(report, |entry| leaks(entry, |leak| leak.waiver.is_some()));
+    let is_allowed = |entry: &TestReport| {
         let passes = entry.verdict == Verdict::Pass && entry.against_base.is_none();
         passes && (leaks(entry, |leak| leak.waiver.is_none()) || leaves_allowed(entry))
     };
-    let allowed = entries().filter(is_allowed).count();
+    let allowed = told_once(report, is_allowed);
     let new = if known > 0 { "new " } else { "" };
     let above = match (waived, allowed) {
         (0, 0) => "",
@@ -101,6 +101,18 @@ pub(crate) fn headline(report: &RunReport) -> String {
         text += ", not everything was measured";
     }
     text + &crate::base::of_run(report)
+}
+
+/// Number of tests, and of test classes none of whose tests is among them: a class has the leaks of its tests, too.
+fn told_once(report: &RunReport, is: impl Fn(&TestReport) -> bool) -> usize {
+    let of_suite = |suite: &SuiteReport| {
+        let by_test = |class: &TestReport| {
+            let is_of = |id: &str| id.strip_prefix(&class.id).is_some_and(|rest| rest.starts_with('.'));
+            suite.tests.iter().any(|test| !test.is_class && is_of(&test.id) && is(test))
+        };
+        suite.tests.iter().filter(|entry| is(entry) && !(entry.is_class && by_test(entry))).count()
+    };
+    report.suites.iter().map(of_suite).sum()
 }
 
 /// Does a test leave something only because its threshold is above 0?
