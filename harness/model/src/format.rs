@@ -61,6 +61,24 @@ pub fn format_value(metric: Metric, value: f64) -> String {
     }
 }
 
+/// Two sizes, before and after: in bytes if rounding would hide how they differ.
+#[must_use]
+pub fn format_bytes_change(before: f64, after: f64) -> (String, String) {
+    let [rounded, other] = [before, after].map(format_bytes);
+    let exact = |bytes: f64| format!("{} B", format_count(bytes));
+    let is_hidden = rounded == other && (after - before).abs() > 0.0;
+    if is_hidden { (exact(before), exact(after)) } else { (rounded, other) }
+}
+
+/// Two values of a metric, before and after.
+#[must_use]
+pub fn format_change(metric: Metric, before: f64, after: f64) -> (String, String) {
+    match metric.unit() {
+        Unit::Bytes => format_bytes_change(before, after),
+        Unit::Count => (format_count(before), format_count(after)),
+    }
+}
+
 /// `1 test`, `214 tests`, `3 classes`: the plural ends in `s`, or in `es` after an `s`.
 #[must_use]
 pub fn format_number_of<N: Copy + fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
@@ -99,6 +117,20 @@ pub fn short_commit(sha: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: a mail said that a figure rose from 14.5 KiB to 14.5 KiB.
+    #[test]
+    fn a_change_shows_how_the_values_differ() {
+        let change = |before, after| {
+            let (before, after) = format_change(Metric::NativeLiveBytes, before, after);
+            format!("{before} → {after}")
+        };
+        assert_eq!(change(61.0, 122.0), "61 B → 122 B");
+        assert_eq!(change(14_336.0, 14_848.0), "14.0 KiB → 14.5 KiB");
+        assert_eq!(change(14_848.0, 14_848.0), "14.5 KiB → 14.5 KiB");
+        assert_eq!(change(14_840.0, 14_872.5), "14840 B → 14872.5 B");
+        assert_eq!(format_change(Metric::OsFds, 3.0, 4.0), ("3".to_owned(), "4".to_owned()));
+    }
 
     #[test]
     fn bytes_read_as_people_write_them() {

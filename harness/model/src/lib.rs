@@ -23,8 +23,8 @@ pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use class_name::{stable_class_name, stable_field_name};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{
-    format_amount, format_bytes, format_count, format_counted, format_list, format_number_of, format_value,
-    short_commit,
+    format_amount, format_bytes, format_bytes_change, format_change, format_count, format_counted,
+    format_list, format_number_of, format_value, short_commit,
 };
 pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
 pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
