@@ -101,7 +101,7 @@ pub fn test(view: &TestView) -> String {
             _ => String::new(),
         };
         vec![
-            words::short(&point.sha).to_owned(),
+            words::measured(&point.sha, point.dirty),
             words::when(point.started_us),
             value(point.value).unwrap_or_else(|| "not judged".to_owned()),
             interval,
@@ -124,7 +124,7 @@ pub fn runs(view: &Runs) -> String {
         vec![
             format!("{}", run.run),
             format!("{:?}", run.verdict).to_lowercase(),
-            words::short(&run.sha).to_owned(),
+            words::measured(&run.sha, run.dirty),
             run.branch.clone(),
             words::when(run.started_us),
             run.tests.to_string(),
@@ -391,10 +391,11 @@ mod tests {
 
     #[test]
     fn a_test_that_was_not_judged_is_not_zero() {
-        let point = |value, verdict| Point {
+        let point = |value: Option<f64>, verdict| Point {
             page: false,
             run: 7,
             sha: SHA.into(),
+            dirty: value.is_none(),
             place: 1,
             started_us: 1_700_000_000_000_000,
             value,

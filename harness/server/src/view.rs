@@ -39,6 +39,8 @@ pub struct RunRow {
     pub environment: String,
     /// Its commit; empty: none.
     pub sha: String,
+    /// It measured changes that are in no commit.
+    pub dirty: bool,
     /// When it began.
     pub started_us: i64,
     /// How long it took, milliseconds.
@@ -143,7 +145,7 @@ pub struct Overview {
     pub alive: Vec<LeakRow>,
     /// Leaks by state: new, regressed, known, fixed, gone.
     pub counts: [u64; 5],
-    /// Leaks fixed in the last 30 days.
+    /// Of the fixed leaks, those that were fixed in the last 30 days.
     pub fixed_lately: u64,
     /// Alive leaks that come and go.
     pub flaky: u64,
@@ -291,6 +293,8 @@ pub struct Point {
     pub run: i64,
     /// Its commit.
     pub sha: String,
+    /// The run measured changes that are in no commit.
+    pub dirty: bool,
     /// Position on the line.
     pub place: i64,
     /// When the run began.

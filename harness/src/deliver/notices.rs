@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memgate_config::{Mail, Reports, Webhook};
-use memgate_model::{Leak, RunReport, Runner, SuiteReport, TestReport, Verdict, format_value};
+use memgate_model::{Leak, RunReport, Runner, SuiteReport, TestReport, Verdict, format_change};
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Ended, source_line, who};
 use memgate_server::store::{Change, Notice, Shifted};
@@ -122,7 +122,7 @@ fn changes(notice: &Notice) -> Changes {
 
 /// `engine_tests::Title.IsRead: native.live_bytes went up from 61 B to 122 B`.
 fn higher(Shifted { suite, name, metric, before, after }: &Shifted) -> String {
-    let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
+    let (before, after) = format_change(*metric, *before, *after);
     let of = if name.is_empty() { suite.clone() } else { format!("{suite}::{name}") };
     format!("{of}: {metric} went up from {before} to {after}")
 }
@@ -144,7 +144,7 @@ fn report(notice: &Notice) -> RunReport {
         }
     }
     for Shifted { suite, name, metric, before, after } in &notice.shifts {
-        let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
+        let (before, after) = format_change(*metric, *before, *after);
         let name = if name.is_empty() { WHOLE } else { name };
         let happened = suites.entry(suite).or_default().entry(name).or_default();
         happened.rose.push(format!("{metric} rose from {before} to {after}"));
@@ -213,6 +213,7 @@ mod tests {
             branch: "main".to_owned(),
             environment: "aarch64".to_owned(),
             sha: "8d21e07c55".to_owned(),
+            dirty: false,
             started_us: 0,
             duration_ms: 0,
             verdict: Verdict::Fail,

@@ -55,7 +55,7 @@ pub fn compare(view: &CompareView) -> String {
 }
 
 fn named(run: &RunRow) -> String {
-    if run.sha.is_empty() { words::when(run.started_us) } else { words::short(&run.sha).to_owned() }
+    if run.sha.is_empty() { words::when(run.started_us) } else { words::measured(&run.sha, run.dirty) }
 }
 
 fn run(html: &mut Html, selection: &Selection, run: &RunRow) {

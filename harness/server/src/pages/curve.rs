@@ -205,6 +205,7 @@ mod tests {
             page: false,
             run,
             sha: String::new(),
+            dirty: false,
             place: run,
             started_us: 0,
             value,

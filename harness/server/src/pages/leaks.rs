@@ -180,7 +180,7 @@ fn sightings(html: &mut Html, view: &LeakView) {
         let run = &sighting.run;
         html.markup("<tr><th scope=row class=code>");
         let address = link::path(&view.selection.project, &["runs", &run.run.to_string()]);
-        parts::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
+        parts::anchor(html, &address, &words::run(&run.sha, run.dirty));
         html.markup("<td>")
             .text(&run.branch)
             .markup("<td>")

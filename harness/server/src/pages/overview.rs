@@ -13,7 +13,7 @@ pub fn overview(view: &Overview) -> String {
         html.element(
             "p class=counts",
             &format!(
-                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · closed: {fixed} fixed, {gone} gone · {} fixed in the last 30 days",
+                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · closed: {fixed} fixed, {} of them in the last 30 days, {gone} gone",
                 new + regressed + known,
                 view.flaky,
                 view.fixed_lately

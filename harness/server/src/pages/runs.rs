@@ -40,7 +40,7 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
         parts::badge(html, words::verdict(run.verdict));
         html.markup("<th scope=row class=code>");
         let address = link::path(&selection.project, &["runs", &run.run.to_string()]);
-        parts::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
+        parts::anchor(html, &address, &words::run(&run.sha, run.dirty));
         html.markup("<td>").text(&run.branch);
         html.markup("<td class=when>").text(&words::when(run.started_us));
         html.markup("<td class=n>")
@@ -66,7 +66,7 @@ pub fn run(view: &RunView) -> String {
     let RunView { run, selection, .. } = view;
     let title = format!(
         "Run of {}",
-        if run.sha.is_empty() { words::when(run.started_us) } else { words::short(&run.sha).to_owned() }
+        if run.sha.is_empty() { words::when(run.started_us) } else { words::measured(&run.sha, run.dirty) }
     );
     of_project(selection, &title, &["runs"], |html| {
         html.markup("<p>");
@@ -80,6 +80,9 @@ pub fn run(view: &RunView) -> String {
         html.text(&times).markup("</p><p class=facts>");
         if !run.sha.is_empty() {
             html.markup("commit ").element("code", &run.sha).markup(" ");
+            if run.dirty {
+                html.markup("with changes that are in no commit ");
+            }
         }
         if view.ci_url.starts_with("https://") || view.ci_url.starts_with("http://") {
             parts::anchor(html, &view.ci_url, "CI job");
@@ -235,6 +238,7 @@ mod tests {
             branch: "fix → main".to_owned(),
             environment: String::new(),
             sha: String::new(),
+            dirty: false,
             started_us: 0,
             duration_ms: 0,
             verdict: Verdict::Fail,

@@ -112,7 +112,7 @@ fn row(html: &mut Html, view: &TestView, point: &Point, shows: &Columns) {
     let finite = |number: f64| number.is_finite().then(|| value(number));
     html.markup("<tr><th scope=row class=code>");
     let address = link::path(&selection.project, &["runs", &point.run.to_string()]);
-    parts::anchor(html, &address, if point.sha.is_empty() { "run" } else { words::short(&point.sha) });
+    parts::anchor(html, &address, &words::run(&point.sha, point.dirty));
     html.markup("<td class=when>").text(&words::when(point.started_us));
     html.markup("<td class=n>").text(point.value.and_then(finite).as_deref().unwrap_or("not judged"));
     for bound in [point.low, point.high] {

@@ -9,6 +9,16 @@ pub(crate) fn short(sha: &str) -> &str {
     if sha.is_empty() { "–" } else { short_commit(sha) }
 }
 
+/// What a run measured: `3f0c1b2a9d`, or `3f0c1b2a9d + changes` if they are in no commit.
+pub(crate) fn measured(sha: &str, dirty: bool) -> String {
+    format!("{}{}", short(sha), if dirty { " + changes" } else { "" })
+}
+
+/// The same for a link to the run.
+pub(super) fn run(sha: &str, dirty: bool) -> String {
+    if sha.is_empty() { "run".to_owned() } else { measured(sha, dirty) }
+}
+
 /// `2026-11-23 20:15`, in UTC.
 pub(crate) fn when(us: i64) -> String {
     jiff::Timestamp::from_microsecond(us)

@@ -195,12 +195,14 @@ fn name_of(chosen: &str) -> &str {
 
 pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
     let regressed_leaks = unsigned(row.try_get("regressed")?);
+    let (commit, key): (String, String) = (row.try_get(4)?, row.try_get("commit_key")?);
     Ok(RunRow {
         run: row.try_get(0)?,
         session: row.try_get(1)?,
         branch: row.try_get(2)?,
         environment: row.try_get(3)?,
-        sha: row.try_get(4)?,
+        dirty: !commit.is_empty() && sha(&key).is_empty(),
+        sha: commit,
         started_us: row.try_get(5)?,
         duration_ms: row.try_get(6)?,
         verdict: word(&row.try_get::<String, _>(7)?)?,

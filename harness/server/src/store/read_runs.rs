@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use memgate_history::{Figure, How, column, level, noise};
-use memgate_model::{Metric, Outcome, Verdict, format_value};
+use memgate_model::{Metric, Outcome, Verdict, format_change};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -391,6 +391,7 @@ impl Store {
             points.push(Point {
                 run: run.run,
                 sha: run.sha,
+                dirty: run.dirty,
                 place: row.try_get(17)?,
                 started_us: run.started_us,
                 value: figure.map(|figure| figure.value),
@@ -430,13 +431,14 @@ fn shifts(test: &str, metric: Metric, points: &[Point]) -> Vec<EventRow> {
         let (first, _) = judged.get(at)?;
         let (told, _) = judged.get(told_at)?;
         let clean = at.checked_sub(1).and_then(|before| judged.get(before));
+        let (from, to) = format_change(metric, before, after);
         Some(EventRow {
             at_us: told.started_us,
             kind: if after > before { "shift up" } else { "shift down" }.to_owned(),
             branch: String::new(),
             leak: String::new(),
             test: test.to_owned(),
-            text: format!("{metric}: {} → {}", format_value(metric, before), format_value(metric, after)),
+            text: format!("{metric}: {from} → {to}"),
             clean_sha: clean.map_or_else(String::new, |(point, _)| point.sha.clone()),
             first_sha: first.sha.clone(),
             run: told.run,

@@ -130,6 +130,7 @@ macro_rules! runs {
             "SELECT r.run_id, r.session, b.name, e.label, r.sha, r.started_us, r.duration_ms, r.verdict, r.tests, r.failed, \
              r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place, r.expires",
             $columns,
+            ", r.commit_key",
             ", (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 4) AS regressed, \
              (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 3) AS fixed",
             " FROM run r \
@@ -402,8 +403,11 @@ pub(super) const CLAIM_NOTICES: &str = due!(
 );
 pub(super) const TOLD_NOTICE: &str = "UPDATE notice SET told_us = $7 WHERE project_id = $1 AND channel = $2 AND branch_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
-pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
-     AND at_us >= $4 AND state = 3";
+/// Leaks that are fixed, since then.
+pub(super) const FIXED_SINCE: &str = "SELECT COUNT(DISTINCT l.leak_id) FROM leak_line l \
+     JOIN event v ON v.project_id = l.project_id AND v.branch_id = l.branch_id AND v.environment_id = l.environment_id \
+     AND v.leak_id = l.leak_id AND v.state = l.state \
+     WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND l.state = 3 AND v.at_us >= $4";
 
 pub(super) const RUNS_AFTER: &str = "SELECT run_id, roster_id, expires FROM run WHERE project_id = $1 AND run_id > $2 ORDER BY run_id LIMIT 500";
 pub(super) const NEWEST_BEFORE: &str = "SELECT MAX(run_id) FROM run WHERE project_id = $1 AND run_id < $2";

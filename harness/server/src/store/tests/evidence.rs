@@ -321,6 +321,49 @@ fn a_leak_that_uncommitted_changes_showed_came_with_the_first_commit_that_has_it
 }
 
 #[test]
+fn a_run_with_uncommitted_changes_is_marked_in_lists_and_curves() {
+    block_on(async {
+        let dirty = |manifest: &mut Manifest, _: &mut RunReport| manifest.dirty = true;
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak())], as_it_is).await;
+        story.again(&[("A.one", clean())], dirty).await;
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap();
+        assert_eq!(runs.runs.iter().map(|run| run.dirty).collect::<Vec<_>>(), [true, false]);
+        let short = memgate_model::short_commit(&sha(1)).to_owned();
+        let marked = format!("{short} + changes");
+        let test = story.store.test("tiles", &choice, "engine", "A.one", None).await.unwrap().unwrap();
+        let leak = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
+        for (text, is_marked) in [
+            (crate::text::runs(&runs), true),
+            (crate::pages::runs(&runs), true),
+            (crate::text::test(&test), true),
+            (crate::pages::test(&test), true),
+            (crate::pages::leak(&leak), false),
+        ] {
+            assert!(text.contains(&short) && text.contains(&marked) == is_marked, "{text}");
+        }
+    });
+}
+
+/// Regression: the overview said "0 fixed" and "1 fixed in the last 30 days" of a leak that was back.
+#[test]
+fn a_leak_that_is_back_is_not_one_of_the_fixed_ones() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        for (leaks, fixed) in [(leak(), 0), (clean(), 1), (leak(), 0)] {
+            let now = |_: &mut Manifest, report: &mut RunReport| {
+                report.started = jiff::Timestamp::now().to_string();
+            };
+            story.next(&[("A.one", leaks)], now).await;
+            let overview = story.store.overview("tiles", &choice).await.unwrap().unwrap();
+            assert_eq!((overview.counts[3], overview.fixed_lately), (fixed, fixed));
+        }
+    });
+}
+
+#[test]
 fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
     block_on(async {
         let mut story = Story::begin().await;
