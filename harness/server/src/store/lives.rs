@@ -276,6 +276,7 @@ impl Folding<'_, '_> {
         let id = |event: &Event| (event.state, event.key.clone());
         let mut stale: BTreeMap<(State, String), Event> =
             before.into_iter().map(|event| (id(&event), event)).collect();
+        let mut new = Vec::new();
         for event in &life.events {
             let known = stale.remove(&id(event));
             if known.as_ref() == Some(event) {
@@ -298,9 +299,22 @@ impl Folding<'_, '_> {
             self.events.insert((leak, event.state, event.key.clone()), row);
             if known.is_none() {
                 self.told.push((leak, event.clone()));
+                new.push(event);
             }
         }
         for event in stale.into_values() {
+            // A run of an earlier commit, received later, shows the same change.
+            if let Some(same) = new.iter().position(|new| new.state == event.state) {
+                sqlx::query(sql::MOVE_NOTICES)
+                    .bind(self.adding.project)
+                    .bind(self.branch)
+                    .bind(leak)
+                    .bind(event.state.number())
+                    .bind(event.key.clone())
+                    .bind(new.swap_remove(same).key.clone())
+                    .execute(self.adding.connection())
+                    .await?;
+            }
             self.touched.insert(event.run);
             sqlx::query(sql::REMOVE_EVENT)
                 .bind(self.adding.project)

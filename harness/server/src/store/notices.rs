@@ -392,12 +392,8 @@ mod tests {
         store.add(&manifest, &report_of(session, leaks)).await.unwrap();
     }
 
-    /// Regression: the leak and the level that it causes were two messages.
-    #[tokio::test]
-    async fn a_new_leak_and_the_level_to_which_it_raises_its_test_are_one_notice() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
-        let figure = |bytes: f64| MetricValue {
+    fn figure(bytes: f64) -> MetricValue {
+        MetricValue {
             value: bytes,
             unit: Unit::Bytes,
             per: Per::Iteration,
@@ -406,33 +402,94 @@ mod tests {
             iterations: 9,
             confidence: 0.99,
             threshold: None,
+        }
+    }
+
+    /// Adds a run of a commit of main, with its suite changed by `edit`.
+    async fn add_commit(store: &Store, number: usize, leaks: &[Leak], edit: impl FnOnce(&mut SuiteReport)) {
+        let sha = |number: usize| format!("{number:040x}");
+        let session = format!("s{number}");
+        let manifest = Manifest {
+            project: "tiles".to_owned(),
+            session: session.clone(),
+            commit: Some(Commit { sha: sha(number), branch: "main".to_owned(), ..Commit::default() }),
+            ancestors: (0..number).rev().map(sha).collect(),
+            lines: vec!["main".to_owned()],
+            ..Manifest::default()
         };
+        let mut report = report_of(&session, leaks);
+        edit(&mut report.suites[0]);
+        store.add(&manifest, &report).await.unwrap();
+    }
+
+    /// Regression: the job of the earlier commit ended after that of the next one, and its change was told twice.
+    #[tokio::test]
+    async fn a_change_whose_commit_is_measured_after_the_next_one_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let now = jiff::Timestamp::now().as_microsecond();
+        let mut told = Vec::new();
+        for (number, is_there) in
+            [(0, false), (2, true), (1, true), (4, false), (3, false), (6, true), (5, true)]
+        {
+            let leaks = &[leak("n1-a", 7.0)][..usize::from(is_there)];
+            add_commit(&store, number, leaks, |suite| {
+                suite.tests[0].verdict = if is_there { Verdict::Fail } else { Verdict::Pass };
+            })
+            .await;
+            for notice in store.claim_notices("mail", now).await.unwrap() {
+                told.extend(notice.changes.iter().map(|change| (number, change.state)));
+                store.told(&notice, now).await.unwrap();
+            }
+        }
+        assert_eq!(told, [(2, State::New), (4, State::Fixed), (6, State::Regressed)]);
+        store.close().await;
+    }
+
+    /// Regression: the leak and the level that it causes were two messages.
+    #[tokio::test]
+    async fn a_new_leak_and_the_level_to_which_it_raises_its_test_are_one_notice() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
         let now = jiff::Timestamp::now().as_microsecond();
         for (number, leaks) in [1, 1, 1, 2].into_iter().enumerate() {
-            let sha = |number: usize| format!("{number:040x}");
-            let commit = Commit { sha: sha(number), branch: "main".to_owned(), ..Commit::default() };
-            let session = format!("s{number}");
-            let manifest = Manifest {
-                project: "tiles".to_owned(),
-                session: session.clone(),
-                commit: Some(commit),
-                ancestors: (0..number).rev().map(sha).collect(),
-                lines: vec!["main".to_owned()],
-                ..Manifest::default()
-            };
             let all = [leak("n1-a", 61.0), leak("n1-b", 61.0)];
-            let mut report = report_of(&session, &all[..leaks]);
-            let metrics = &mut report.suites[0].tests[0].metrics;
-            metrics.insert(Metric::NativeLiveBytes, figure(61.0 * leaks as f64));
-            store.add(&manifest, &report).await.unwrap();
+            add_commit(&store, number, &all[..leaks], |suite| {
+                suite.tests[0].metrics.insert(Metric::NativeLiveBytes, figure(61.0 * leaks as f64));
+            })
+            .await;
             for notice in store.claim_notices("chat", now).await.unwrap() {
                 let told = (notice.changes.len(), notice.shifts.len(), notice.run.session.as_str());
+                let session = format!("s{number}");
                 assert_eq!(told, (1, if number == 3 { 1 } else { 0 }, session.as_str()));
                 assert!(number == 0 || number == 3, "{notice:?}");
                 store.told(&notice, now).await.unwrap();
             }
         }
         assert!(store.claim_notices("chat", now + LEASE_US + 1).await.unwrap().is_empty(), "both were told");
+        store.close().await;
+    }
+
+    /// Regression: each commit that added a test was a mail, since GoogleTest keeps some bytes for each test.
+    #[tokio::test]
+    async fn what_a_suite_keeps_is_news_only_if_it_stays_clearly_higher() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let now = jiff::Timestamp::now().as_microsecond();
+        let mut told = Vec::new();
+        for number in 0..30 {
+            let bytes = 14_000.0 + 7.0 * number as f64 + if number < 22 { 0.0 } else { 4096.0 };
+            add_commit(&store, number, &[], |suite| {
+                let value = MetricValue { per: Per::Suite, iterations: 1, confidence: 0.0, ..figure(bytes) };
+                suite.metrics.insert(Metric::NativeLiveBytes, value);
+            })
+            .await;
+            for notice in store.claim_notices("mail", now).await.unwrap() {
+                told.extend(notice.shifts.iter().map(|shift| (number, shift.name.clone())));
+                store.told(&notice, now).await.unwrap();
+            }
+        }
+        assert_eq!(told, [(28, String::new())]);
         store.close().await;
     }
 

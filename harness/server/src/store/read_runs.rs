@@ -10,6 +10,7 @@ use sqlx::any::AnyRow;
 
 use super::add::{DURATION, limits_of};
 use super::read::{Shown, event, leak_of, members, run_row, state_of, word};
+use super::read_segments::is_noisy;
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{EventRow, Order, Point, RunRow, RunView, Runs, SightingOf, TestRow, TestView};
 
@@ -127,7 +128,7 @@ impl Store {
         leaks.truncate(MOST_LEAKS);
         let rows = shown.line().query(sql::EVENTS_OF_TEST).bind(test).fetch_all(&self.pool).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
-        events.extend(shifts(&full, metric, &points));
+        events.extend(shifts((&full, name), metric, &points));
         // A run of an old commit is newer than runs of later ones: the place counts.
         let places: BTreeMap<i64, i64> = points.iter().map(|point| (point.run, point.place)).collect();
         events.sort_by_key(|event| std::cmp::Reverse((places.get(&event.run).copied(), event.at_us)));
@@ -407,13 +408,13 @@ impl Store {
 }
 
 /// Lasting level shifts of a figure, as events.
-fn shifts(test: &str, metric: Metric, points: &[Point]) -> Vec<EventRow> {
+fn shifts((test, name): (&str, &str), metric: Metric, points: &[Point]) -> Vec<EventRow> {
     let judged: Vec<(&Point, f64)> = points
         .iter()
         .filter_map(|point| Some((point, point.value.filter(|value| value.is_finite())?)))
         .collect();
     // Positions of the first value off the old level and of the one that showed it, the values before and after.
-    let found: Vec<(usize, usize, f64, f64)> = if column::is_rounded(metric) {
+    let found: Vec<(usize, usize, f64, f64)> = if is_noisy(metric, name) {
         let values: Vec<f64> = judged.iter().map(|(_, value)| *value).collect();
         let found = noise::shifts(&values).into_iter();
         found.map(|shift| (shift.at, shift.told_at, shift.before, shift.after)).collect()

@@ -107,7 +107,7 @@ impl Store {
     ) -> Result<Vec<(i64, Shifted)>, StoreError> {
         let mut found = Vec::new();
         for Figures { suite, name, metric, commits } in self.figures_of_line(line, NEAR).await? {
-            for (told_at, before, after) in shifts(metric, &commits) {
+            for (told_at, before, after) in shifts(is_noisy(metric, &name), &commits) {
                 let Some(run) = commits.get(told_at).map(|commit| commit.run) else { continue };
                 if run > told && after > before && before > 0.0 {
                     let (suite, name) = (suite.clone(), name.clone());
@@ -241,9 +241,15 @@ fn last_shift(metric: Metric, commits: &[Commit]) -> usize {
     level::fold(&figures(commits)).map_or(0, |levels| levels.since)
 }
 
+/// Does a figure vary from run to run? That of a suite does, even if it is measured exactly: another test, or a thread
+/// that ends later, changes what is left at its end.
+pub(super) fn is_noisy(metric: Metric, name: &str) -> bool {
+    name.is_empty() || column::is_rounded(metric)
+}
+
 /// The position that showed each shift, and the values before and after.
-fn shifts(metric: Metric, commits: &[Commit]) -> Vec<(usize, f64, f64)> {
-    if column::is_rounded(metric) {
+fn shifts(is_noisy: bool, commits: &[Commit]) -> Vec<(usize, f64, f64)> {
+    if is_noisy {
         let found = noise::shifts(&values(commits)).into_iter();
         return found.map(|shift| (shift.told_at, shift.before, shift.after)).collect();
     }

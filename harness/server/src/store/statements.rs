@@ -401,6 +401,11 @@ pub(super) const CLAIM_NOTICES: &str = due!(
      ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) DO UPDATE SET claimed_us = excluded.claimed_us \
      WHERE notice.told_us IS NULL AND notice.claimed_us < $4 RETURNING branch_id, leak_id, state, commit_key"
 );
+/// An event took the place of another one, of commit $5: who was told about that one, is not told again.
+pub(super) const MOVE_NOTICES: &str = "INSERT INTO notice (project_id, channel, branch_id, leak_id, state, commit_key, claimed_us, told_us) \
+     SELECT project_id, channel, branch_id, leak_id, state, $6, claimed_us, told_us FROM notice \
+     WHERE project_id = $1 AND branch_id = $2 AND leak_id = $3 AND state = $4 AND commit_key = $5 AND told_us IS NOT NULL \
+     ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) DO NOTHING";
 pub(super) const TOLD_NOTICE: &str = "UPDATE notice SET told_us = $7 WHERE project_id = $1 AND channel = $2 AND branch_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
 /// Leaks that are fixed, since then.
