@@ -5,7 +5,7 @@
 //! exit code for `git bisect run`. A step sends nothing and adds nothing to the history.
 
 use memgate_config::Reports;
-use memgate_model::{LeakKind, RunReport, Verdict};
+use memgate_model::{LeakKind, RunReport, Verdict, format_number_of};
 use memgate_reports::quoted;
 use memgate_server::view::LeakView;
 
@@ -131,7 +131,13 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
             true => "Not all runs of a commit saw it".to_owned(),
             false => format!("{:.0} % of the measured commits saw it", 100.0 * rate),
         };
-        comment += &format!("# {seen}: {times} runs a step, so that one bisection of 100 goes wrong.\n");
+        let all = between.map_or_else(String::new, |between| {
+            let steps = steps(between);
+            let runs = format_number_of(times * steps, "run");
+            format!("# That is {runs} at most, in {}.\n", format_number_of(steps, "step"))
+        });
+        comment +=
+            &format!("# {seen}: up to {times} runs a step, so that one bisection of 100 goes wrong.\n{all}");
     }
     let between = match between {
         Some(1) => "1 commit was not measured".to_owned(),
@@ -163,13 +169,18 @@ fn filter(test: &str) -> String {
     }
 }
 
+/// Number of steps of `git bisect` if this many commits are between the good and the bad one.
+const fn steps(between: usize) -> u32 {
+    usize::BITS - between.leading_zeros()
+}
+
 /// Number of runs per step, chosen so that all steps together miss the leak with a probability of at most [`RISK`].
 fn runs_of_a_step(rate: f64, between: Option<usize>) -> u32 {
     if !(rate > 0.0 && rate < 1.0) {
         return 1;
     }
-    let steps = f64::from(usize::BITS - between.unwrap_or(MOST_BETWEEN).leading_zeros());
-    let runs = ((RISK / steps).ln() / (1.0 - rate).ln()).ceil();
+    let steps = steps(between.unwrap_or(MOST_BETWEEN));
+    let runs = ((RISK / f64::from(steps)).ln() / (1.0 - rate).ln()).ceil();
     (1..=MOST_RUNS).find(|most| f64::from(*most) >= runs).unwrap_or(MOST_RUNS)
 }
 
@@ -293,6 +304,9 @@ mod tests {
         assert_eq!(runs_of_a_step(0.0001, Some(7)), MOST_RUNS);
         let text = recipe(&Came { rate: 0.5, ..CAME }, &["engine"]).unwrap();
         assert!(text.contains("run --bisect=9 --leak") && text.contains("# 50 % of the measured"), "{text}");
+        assert!(text.contains("\n# That is 27 runs at most, in 3 steps.\n"), "{text}");
+        let text = recipe(&Came { disagreed: true, between: None, ..CAME }, &["engine"]).unwrap();
+        assert!(!text.contains("at most"), "{text}");
         let text = recipe(&Came { disagreed: true, ..CAME }, &["engine"]).unwrap();
         assert!(
             text.contains("run --bisect=9 --leak") && text.contains("# Not all runs of a commit"),
