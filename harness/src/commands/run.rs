@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use memgate_config::{Config, History, Reports, UploadMode};
+use memgate_history::Manifest;
 use memgate_server::store::Added;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -127,6 +128,12 @@ pub(super) fn deliver_to(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let address = history::address(destination.output_dir, None);
+    // The folder of a CI job is empty: every leak is new there. The server says what the run changed.
+    let is_told_by_server = |manifest: &Manifest| {
+        manifest.ci.is_some()
+            && destination.history.upload.as_ref().is_some_and(|to| to.mode != UploadMode::Off)
+    };
+    let folder = |manifest| (!is_told_by_server(manifest)).then_some(destination.output_dir);
     let delivered = std::thread::scope(|scope| {
         // In parallel: reports and history wait for different things.
         let add = |manifest| history::add(&address, manifest, &judged.report, Some(PATIENCE));
@@ -135,15 +142,15 @@ pub(super) fn deliver_to(
         });
         let delivered = report(destination, judged, console);
         match adding {
-            Some((_, Ok(adding))) => {
+            Some((manifest, Ok(adding))) => {
                 let slow =
                     "waiting until the run is in the history: another process may hold it, 10 s at most";
                 let added = console.tell_if_slow(slow, || adding.join());
                 let added = added.unwrap_or_else(|defect| std::panic::resume_unwind(defect));
-                tell_added(added, destination.output_dir, console);
+                tell_added(added, folder(manifest), console);
             }
             // No thread could be started.
-            Some((manifest, Err(_))) => tell_added(add(manifest), destination.output_dir, console),
+            Some((manifest, Err(_))) => tell_added(add(manifest), folder(manifest), console),
             None => {}
         }
         delivered
@@ -192,11 +199,11 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> Option<Str
 /// Time limit for adding to the history: another process may hold it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Failures are warnings: the verdict stays.
-fn tell_added(added: Result<Added, ExpectedError>, sessions: &Path, console: &Console) {
+/// Failures are warnings: the verdict stays. `sessions`: the folder of a history that knows earlier runs.
+fn tell_added(added: Result<Added, ExpectedError>, sessions: Option<&Path>, console: &Console) {
     match added {
         Ok(added) => {
-            if let Some(changes) = history::told(&added, sessions, None) {
+            if let Some(changes) = sessions.and_then(|sessions| history::told(&added, sessions, None)) {
                 console.line(&changes);
             }
         }

@@ -142,14 +142,7 @@ pub(crate) fn store_error(why: &dyn std::error::Error) -> ExpectedError {
 /// as for [`address`].
 #[must_use]
 pub(crate) fn told(added: &Added, folder: &Path, database: Option<&str>) -> Option<String> {
-    let mut kinds = BTreeMap::<&str, u64>::new();
-    for event in &added.events {
-        *kinds.entry(event.kind.as_str()).or_default() += 1;
-    }
-    let parts: Vec<String> = ["new", "regressed", "fixed", "gone"]
-        .into_iter()
-        .filter_map(|kind| kinds.get(kind).map(|count| format!("{count} {kind}")))
-        .collect();
+    let changes = changes(added.events.iter().map(|event| event.kind.as_str()));
     let of = match database {
         // A password belongs on no screen, and without it the commands would read another history.
         Some(database) if without_password(database) != database => None,
@@ -159,7 +152,18 @@ pub(crate) fn told(added: &Added, folder: &Path, database: Option<&str>) -> Opti
     };
     let commands =
         of.map_or_else(String::new, |of| format!(" · memgate history leaks{of} · memgate serve{of}"));
-    (!parts.is_empty()).then(|| format!("history: {}{commands}", parts.join(", ")))
+    (!changes.is_empty()).then(|| format!("history: {changes}{commands}"))
+}
+
+/// Events of leaks in words: `1 new, 2 fixed`; empty: nothing to tell.
+fn changes<'e>(events: impl Iterator<Item = &'e str>) -> String {
+    let mut kinds = BTreeMap::<&str, u64>::new();
+    for kind in events {
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let told = ["new", "regressed", "fixed", "gone"].into_iter();
+    let told = told.filter_map(|kind| kinds.get(kind).map(|count| format!("{count} {kind}")));
+    told.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub(crate) fn secret_variables(config: &Config) -> Vec<OsString> {
 }
 /// Maximum bytes read of a response.
 pub(super) const MOST_OF_AN_ANSWER: u64 = 64 << 10;
+/// The same for the response to a run: a word for each leak that it changed, on each line whose order it changed.
+const MOST_OF_TAKEN: u64 = 4 << 20;
 /// The same for the response with a base: 20,000 leaks and their tests.
 const MOST_OF_A_BASE: u64 = 64 << 20;
 /// The first pause; each further one is twice as long.
@@ -58,6 +60,8 @@ pub(crate) struct Uploaded {
     pub already: bool,
     /// Whether its leaks count for its branch.
     pub on_line: bool,
+    /// What it changed: `1 new, 2 fixed`; empty: nothing.
+    pub changes: String,
     /// The address below which its artefacts are uploaded, and the ticket for that; `None`: the server stores none.
     pub(super) artefacts: Option<(String, String)>,
 }
@@ -67,6 +71,7 @@ pub(crate) struct Uploaded {
 struct Taken {
     page: String,
     on_line: bool,
+    events: Vec<String>,
     artefacts: Option<String>,
     ticket: Option<String>,
 }
@@ -147,9 +152,10 @@ pub(crate) fn upload(
         let sent = token
             .and_then(|token| console.tell_if_slow(&slow, || attempt(&url, token.as_deref(), &body, left)));
         let why = match sent {
-            Ok((already, Taken { page, on_line, artefacts, ticket })) => {
+            Ok((already, Taken { page, on_line, events, artefacts, ticket })) => {
                 let (page, artefacts) = (format!("{}{page}", to.server), artefacts.zip(ticket));
-                return Ok(Uploaded { page, already, on_line, artefacts });
+                let changes = super::changes(events.iter().map(String::as_str));
+                return Ok(Uploaded { page, already, on_line, changes, artefacts });
             }
             Err(why) => why,
         };
@@ -164,7 +170,9 @@ pub(crate) fn upload(
 /// Reports the result to the user.
 pub(crate) fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
     let what = if uploaded.already { "uploaded before" } else { "uploaded" };
-    console.line(&format!("{what}: {}", uploaded.page));
+    let changes =
+        if uploaded.changes.is_empty() { String::new() } else { format!(" · {}", uploaded.changes) };
+    console.line(&format!("{what}: {}{changes}", uploaded.page));
     if !uploaded.on_line && manifest.is_on_a_line() {
         let why = match manifest.branch() {
             "" => "its branch is not known".to_owned(),
@@ -249,7 +257,7 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
         .header("Content-Encoding", "gzip")
         // A server that refuses the token replies before the body is sent.
         .header("Expect", "100-continue");
-    answered(url, shows(request, token).send(body), MOST_OF_AN_ANSWER)
+    answered(url, shows(request, token).send(body), MOST_OF_TAKEN)
         .map(|(status, taken)| (status == 200, taken))
 }
 
