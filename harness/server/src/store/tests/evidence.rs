@@ -363,6 +363,22 @@ fn a_leak_that_is_back_is_not_one_of_the_fixed_ones() {
     });
 }
 
+/// Regression: as soon as it was fixed or gone, it counted as steady.
+#[test]
+fn a_leak_that_came_and_went_is_not_steady_when_it_is_gone() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        for one in [leak(), clean(), leak(), clean(), leak()] {
+            story.next(&[("A.one", one), ("A.two", Some(vec!["n1-b"]))], as_it_is).await;
+        }
+        let states = story.next(&[("A.three", clean())], as_it_is).await;
+        assert_eq!(states, ["n1-a Gone", "n1-b Gone"]);
+        let overview = story.store.overview("tiles", &choice).await.unwrap().unwrap();
+        assert_eq!((overview.decided, overview.steady, overview.flaky), (2, 1, 0));
+    });
+}
+
 #[test]
 fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
     block_on(async {
