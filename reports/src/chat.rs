@@ -162,13 +162,13 @@ mod tests {
         let mut before = sample::leak();
         let tests = &mut before.suites[0].tests;
         tests.push(TestReport { id: "MapCache.zoom".to_owned(), ..tests[1].clone() });
+        tests[1].leaks[0].bytes_per_iteration = 1e6;
         let mut now = before.clone();
         for (at, id, bytes) in [(1, "n1-small", 8.0), (2, "n1-large", 2048.0)] {
             let leaks = &mut now.suites[0].tests[at].leaks;
             let bytes_per_iteration = bytes;
             leaks.push(Leak { id: id.to_owned(), bytes_per_iteration, ..leaks[0].clone() });
         }
-        now.suites[0].tests[1].leaks[0].bytes_per_iteration = 1e6;
         let changes = Changes::since(&[before], &now);
         let around = Surroundings::default();
         let said = "MapCache::insert leaks 2.0 KiB per run";

@@ -46,8 +46,8 @@ pub(crate) fn leading_metric(test: &TestReport) -> Option<Metric> {
     exceeding(&test.metrics).first().map(|figure| figure.metric)
 }
 
-/// Whether the verdict is a warning only because the exceeded threshold warns: its figure is known like that of a
-/// failure.
+/// Whether the verdict is a warning only because the exceeded threshold warns, or because the base has the leaks too:
+/// its figure is known like that of a failure.
 pub(crate) fn is_certain(test: &TestReport) -> bool {
     let over = |value: &MetricValue| {
         let warns = value.threshold.as_ref().filter(|threshold| threshold.level == Level::Warn);
@@ -57,8 +57,7 @@ pub(crate) fn is_certain(test: &TestReport) -> bool {
     let is_told = |beside: &str| !["inconclusive", "unconfirmed"].iter().any(|doubt| beside.contains(doubt));
     test.confirmed
         && test.verdict == Verdict::Warn
-        && beside.is_some_and(is_told)
-        && test.metrics.values().any(over)
+        && (test.against_base.is_some() || beside.is_some_and(is_told) && test.metrics.values().any(over))
 }
 
 /// The figures of a suite as a whole that exceed their threshold, and the resulting verdict.

@@ -159,7 +159,7 @@ fn left_something(test: &TestReport) -> bool {
 
 /// `confirming 9: 8 one-time, 1 grows`.
 fn confirmations(tests: &[TestReport]) -> String {
-    const KINDS: [&str; 8] = [
+    const KINDS: [&str; 9] = [
         "one-time",
         "clean",
         "waived or allowed",
@@ -167,6 +167,7 @@ fn confirmations(tests: &[TestReport]) -> String {
         "inconclusive",
         "not measured",
         "above a threshold that warns",
+        "known on the base",
         "grows",
     ];
     let mut counts = [0_usize; KINDS.len()];
@@ -176,10 +177,11 @@ fn confirmations(tests: &[TestReport]) -> String {
             Verdict::Pass if test.one_time.is_empty() => 1,
             Verdict::Pass => 0,
             Verdict::NotJudged => 3,
+            Verdict::Warn if test.against_base.is_some() => 7,
             Verdict::Warn if is_certain(test) => 6,
             Verdict::Warn => 4,
             Verdict::Error => 5,
-            Verdict::Fail => 7,
+            Verdict::Fail => 8,
         };
         counts[kind] += 1;
     }

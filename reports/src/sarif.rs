@@ -6,6 +6,7 @@ use memgate_model::{Frame, Leak, LeakKind, RunReport, SuiteReport, TestReport, V
 use serde::Serialize;
 
 use crate::error::RenderError;
+use crate::figures::is_certain;
 use crate::holder::holder;
 use crate::names::of_frame as name;
 use crate::places::{Checkout, Place};
@@ -228,7 +229,7 @@ fn of_test(suite: &SuiteReport, test: &TestReport, checkout: &Checkout) -> Vec<F
 fn rule_of(test: &TestReport) -> &'static str {
     match test.verdict {
         Verdict::Error => NOT_MEASURED,
-        Verdict::Warn => TO_LOOK_AT,
+        Verdict::Warn if !is_certain(test) => TO_LOOK_AT,
         _ => LEAK,
     }
 }
@@ -326,6 +327,21 @@ mod tests {
             flow,
             ["MapCache_scroll_Test::TestBody()", "MapView::scroll(int)", "MapCache::insert(Tile const&)"]
         );
+    }
+
+    /// Regression: such a leak had another rule than on the base, and was "may leak" and "inconclusive".
+    #[test]
+    fn a_leak_that_the_base_has_too_is_the_same_finding_as_there() {
+        let mut known = sample::leak();
+        let test = &mut known.suites[0].tests[1];
+        (test.verdict, test.against_base) = (Verdict::Warn, Some(memgate_model::AgainstBase::Known));
+        let log = parsed(&known);
+        let result = &log["runs"][0]["results"][0];
+        assert_eq!((&result["ruleId"], &result["level"]), (&"memgate.leak".into(), &"warning".into()));
+        let text = result["message"]["text"].as_str().unwrap();
+        assert!(text.starts_with("MapCache::insert leaks 48.0 KiB per run"), "{text}");
+        let told = crate::human::human(&known, &crate::human::HumanOptions::default());
+        assert!(told.contains("1 known on the base") && !told.contains("inconclusive"), "{told}");
     }
 
     /// GitHub: "locationFromSarifResult: expected a physical location", and nothing of the file is shown.
