@@ -170,9 +170,10 @@ pub(crate) fn upload(
 /// Reports the result to the user.
 pub(crate) fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
     let what = if uploaded.already { "uploaded before" } else { "uploaded" };
-    let changes =
-        if uploaded.changes.is_empty() { String::new() } else { format!(" · {}", uploaded.changes) };
-    console.line(&format!("{what}: {}{changes}", uploaded.page));
+    console.line(&format!("{what}: {}", uploaded.page));
+    if !uploaded.changes.is_empty() {
+        console.line(&format!("history of the server: {}", uploaded.changes));
+    }
     if !uploaded.on_line && manifest.is_on_a_line() {
         let why = match manifest.branch() {
             "" => "its branch is not known".to_owned(),

@@ -385,6 +385,7 @@ fn a_run_uploads_itself_once_and_its_page_shows_it() {
     configure(&project, "tiles", &address, "required");
     let run = with_token(&project, &token, &RUN);
     run.ends_with(1).says(&format!("uploaded: http://{address}/p/tiles/runs/"));
+    run.says("\nhistory of the server: 1 new\n");
     let id = run.test("Title.IsRead").leaks[0].id.clone();
     assert!(project.folder().join(".memgate/history.db").exists(), "the local file has it too");
 
