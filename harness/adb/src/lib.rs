@@ -30,13 +30,12 @@ pub use address::Address;
 pub use device::{Bounds, Device};
 pub use error::AdbError;
 pub use listing::{Listed, State};
-pub use output::{Chunk, Line};
+pub use output::Chunk;
 pub use pipe::Pipe;
 pub use properties::DeviceFacts;
 pub use quote::{command, quote, run_as};
 pub use server::Server;
 pub use shell::{Output, Shell};
-pub use sync::{Entry, Stat};
 pub use tracker::Tracker;
 
 /// The serial to use: from the command line, else from the configuration, else from `ANDROID_SERIAL`.

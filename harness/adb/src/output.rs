@@ -1,15 +1,12 @@
 //! Decodes the output of a command: packets of `shell,v2` (`u8` id, `u32` length, bytes), or an output followed by a
-//! line with the status. Pure: pieces in, [`Chunk`] and [`Line`] out.
+//! line with the status. Pure: pieces in, [`Chunk`] out.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::wire::Broken;
 
 /// adb's largest payload: a packet that claims more is not adb's.
 const LONGEST_PACKET: u32 = 1 << 20;
-const LONGEST_LINE: usize = 1 << 20;
-pub(super) const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const EXIT: u8 = 3;
@@ -18,17 +15,6 @@ pub(super) const CLOSE_STDIN: u8 = 4;
 /// Output of a running command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
-    /// On standard output.
-    Stdout(Vec<u8>),
-    /// On standard error.
-    Stderr(Vec<u8>),
-    /// It ended.
-    Exit(u8),
-}
-
-/// The same, by lines without their line ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
     /// On standard output.
     Stdout(Vec<u8>),
     /// On standard error.
@@ -143,41 +129,6 @@ fn lines_ended(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Splits two outputs into lines.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    pub(super) ready: VecDeque<Line>,
-}
-
-impl Lines {
-    pub(super) fn push(&mut self, said: Chunk) -> Result<(), usize> {
-        let (part, bytes, line): (_, _, fn(Vec<u8>) -> Line) = match said {
-            Chunk::Stdout(bytes) => (&mut self.stdout, bytes, Line::Stdout),
-            Chunk::Stderr(bytes) => (&mut self.stderr, bytes, Line::Stderr),
-            Chunk::Exit(status) => {
-                let whole = |part: &mut Vec<u8>| (!part.is_empty()).then(|| std::mem::take(part));
-                self.ready.extend(whole(&mut self.stdout).map(Line::Stdout));
-                self.ready.extend(whole(&mut self.stderr).map(Line::Stderr));
-                self.ready.push_back(Line::Exit(status));
-                return Ok(());
-            }
-        };
-        for piece in bytes.split_inclusive(|b| *b == b'\n') {
-            part.extend(piece);
-            if part.last() == Some(&b'\n') {
-                part.pop();
-                if part.last() == Some(&b'\r') {
-                    part.pop();
-                }
-                self.ready.push_back(line(std::mem::take(part)));
-            }
-        }
-        if part.len() > LONGEST_LINE { Err(LONGEST_LINE) } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,23 +215,5 @@ mod tests {
                 (end, _) => panic!("{output}: {end:?}"),
             }
         }
-    }
-
-    #[test]
-    fn lines_end_where_the_output_says_and_at_the_end() {
-        let mut lines = Lines::default();
-        for said in [
-            Chunk::Stdout(b"a\nb".to_vec()),
-            Chunk::Stderr(b"e1\r\n".to_vec()),
-            Chunk::Stdout(b"c\r\n\nrest".to_vec()),
-            Chunk::Exit(1),
-        ] {
-            lines.push(said).unwrap();
-        }
-        let out = |text: &str| Line::Stdout(text.into());
-        let want = [out("a"), Line::Stderr(b"e1".to_vec()), out("bc"), out(""), out("rest"), Line::Exit(1)];
-        assert_eq!(Vec::from(lines.ready), want);
-        let mut lines = Lines::default();
-        assert_eq!(lines.push(Chunk::Stdout(vec![b'x'; LONGEST_LINE + 1])), Err(LONGEST_LINE));
     }
 }

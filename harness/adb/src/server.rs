@@ -152,15 +152,6 @@ impl Server {
         Ok(())
     }
 
-    /// The port forwards of all devices, as `SERIAL LOCAL REMOTE`.
-    ///
-    /// # Errors
-    /// The server cannot be asked.
-    pub async fn forwards(&self) -> Result<Vec<String>, AdbError> {
-        let text = self.text("host:list-forward", SERVER_LIMIT).await?;
-        Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
-    }
-
     /// Ends the server. Call it only for a server that no other client uses.
     ///
     /// # Errors

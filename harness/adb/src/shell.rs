@@ -7,11 +7,8 @@ use std::borrow::Cow;
 
 use super::AdbError;
 use super::device::{Bounds, Device};
-use super::output::{CLOSE_STDIN, Chunk, Line, Lines, Marked, Packets, STDIN, packet};
+use super::output::{CLOSE_STDIN, Chunk, Marked, Packets, packet};
 use super::wire::{Broken, Connection};
-
-/// Maximum payload of packets that we send.
-const STDIN_PIECE: usize = 32 << 10;
 
 /// A command's outputs and status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +28,6 @@ pub struct Shell {
     during: String,
     connection: Connection,
     protocol: Protocol,
-    lines: Lines,
     ended: Option<u8>,
 }
 
@@ -99,7 +95,7 @@ impl Device {
             (format!("shell:{command}\necho {}$?", marked.marker), Protocol::Marked(marked))
         };
         let connection = self.open(&service, &during).await?;
-        Ok(Shell { device: self.clone(), during, connection, protocol, lines: Lines::default(), ended: None })
+        Ok(Shell { device: self.clone(), during, connection, protocol, ended: None })
     }
 }
 
@@ -130,45 +126,8 @@ impl Shell {
         }
     }
 
-    /// Like [`Shell::next`], by lines. May be cancelled and called again.
-    ///
-    /// # Errors
-    /// As [`Shell::next`], or a line is too long.
-    pub async fn next_line(&mut self) -> Result<Line, AdbError> {
-        loop {
-            if let Some(line) = self.lines.ready.pop_front() {
-                return Ok(line);
-            }
-            let said = self.next().await?;
-            self.lines.push(said).map_err(|limit| AdbError::TooMuch {
-                during: format!("{}, in one line", self.during),
-                limit,
-            })?;
-        }
-    }
-
-    /// Writes to its standard input.
-    ///
-    /// # Errors
-    /// The device is lost.
-    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), AdbError> {
-        for piece in bytes.chunks(STDIN_PIECE) {
-            let written = match self.protocol {
-                Protocol::Packets(_) => self.connection.write(&packet(STDIN, piece)).await,
-                Protocol::Marked(_) => self.connection.write(piece).await,
-            };
-            if let Err(broken) = written {
-                return Err(self.device.broken(broken, &self.during).await);
-            }
-        }
-        Ok(())
-    }
-
     /// Ends its standard input. A legacy shell keeps it open.
-    ///
-    /// # Errors
-    /// The device is lost.
-    pub async fn close_stdin(&mut self) -> Result<(), AdbError> {
+    async fn close_stdin(&mut self) -> Result<(), AdbError> {
         if matches!(self.protocol, Protocol::Packets(_)) {
             // A command that has ended has already sent its status, which is still to be read.
             if let Err(Broken::Garbage(_) | Broken::Fail(_)) =

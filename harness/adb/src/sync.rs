@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::fs::File;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::AdbError;
 use super::device::{Bounds, Device};
@@ -17,48 +17,10 @@ use super::wire::{Broken, Connection};
 /// Maximum length of a piece of a file, and of a path.
 const PIECE_BYTES: usize = 64 << 10;
 const PATH_BYTES: usize = 1024;
-/// Maximum length of names in folders; Linux allows 255.
-const NAME_BYTES: u32 = 1024;
 /// Maximum length of the device's message when it refuses.
 const MESSAGE_BYTES: u32 = 16 << 10;
 const REGULAR_FILE: u32 = 0o100_000;
-const FOLDER: u32 = 0o040_000;
-const KIND: u32 = 0o170_000;
 const NO_SUCH_FILE: u32 = 2;
-
-/// The device's information on a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
-    /// Kind and permissions, as `st_mode`.
-    pub mode: u32,
-    /// Its size.
-    pub bytes: u64,
-    /// Seconds since 1970.
-    pub modified: i64,
-}
-
-/// A file in a folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name, which need not be UTF-8.
-    pub name: Vec<u8>,
-    /// The other information. Links are not followed.
-    pub stat: Stat,
-}
-
-impl Stat {
-    /// Is it a regular file?
-    #[must_use]
-    pub const fn is_file(&self) -> bool {
-        self.mode & KIND == REGULAR_FILE
-    }
-
-    /// Is it a folder?
-    #[must_use]
-    pub const fn is_folder(&self) -> bool {
-        self.mode & KIND == FOLDER
-    }
-}
 
 impl Device {
     /// Writes a file of this machine to the device, with these permissions. Creates missing folders.
@@ -96,22 +58,12 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Reads a file of the device.
-    ///
-    /// # Errors
-    /// The device does not send the file.
-    pub async fn pull_bytes(&self, remote: &str, bounds: Bounds) -> Result<Vec<u8>, AdbError> {
-        let mut bytes = Vec::new();
-        self.receive(remote, bounds, &mut bytes, Path::new("")).await?;
-        Ok(bytes)
-    }
-
-    /// The information on a path; `None`: it does not exist. Links are followed, but not by devices without `stat_v2`
+    /// The size of a file in bytes; `None`: it does not exist. Links are followed, but not by devices without `stat_v2`
     /// (before Android 8).
     ///
     /// # Errors
     /// The device cannot be asked.
-    pub async fn stat(&self, remote: &str) -> Result<Option<Stat>, AdbError> {
+    pub async fn size(&self, remote: &str) -> Result<Option<u64>, AdbError> {
         let during = format!("look at {remote}");
         let v2 = self.has("stat_v2");
         let mut sync = Sync::open(self, &during, remote).await?;
@@ -122,44 +74,9 @@ impl Device {
             if letters != *id {
                 return Err(unexpected(letters));
             }
-            if v2 { sync.stat_v2().await } else { sync.stat_v1().await }
+            if v2 { sync.size_v2().await } else { sync.size_v1().await }
         };
-        let stat = self.finish(self.bounds(), &during, asked).await?;
-        Ok(stat)
-    }
-
-    /// The contents of a folder, without `.` and `..`. A folder that does not exist is empty.
-    ///
-    /// # Errors
-    /// The device cannot be asked.
-    pub async fn list(&self, remote: &str) -> Result<Vec<Entry>, AdbError> {
-        let during = format!("list {remote}");
-        let (v2, bounds) = (self.has("ls_v2"), self.bounds());
-        let mut sync = Sync::open(self, &during, remote).await?;
-        let listed = async {
-            let (ask, entry): (_, &[u8; 4]) = if v2 { (b"LIS2", b"DNT2") } else { (b"LIST", b"DENT") };
-            sync.request(ask, remote.as_bytes()).await?;
-            let (mut entries, mut bytes) = (Vec::new(), 0);
-            loop {
-                match sync.letters().await? {
-                    letters if letters == *entry => {}
-                    letters if letters == *b"DONE" => return Ok(Ok(entries)),
-                    letters => return Err(unexpected(letters)),
-                }
-                let stat = if v2 { sync.stat_v2().await? } else { sync.stat_v1().await? };
-                let name = sync.text(NAME_BYTES).await?;
-                bytes += size_of::<Entry>() + name.len();
-                if bytes > bounds.bytes {
-                    return Ok(Err(AdbError::TooMuch { during: during.clone(), limit: bounds.bytes }));
-                }
-                // An entry that could not be examined has no mode in version 1, an error in version 2.
-                let stat = stat.unwrap_or(Stat { mode: 0, bytes: 0, modified: 0 });
-                if name != b"." && name != b".." {
-                    entries.push(Entry { name, stat });
-                }
-            }
-        };
-        self.finish(bounds, &during, listed).await?
+        self.finish(self.bounds(), &during, asked).await
     }
 
     async fn send(
@@ -203,7 +120,7 @@ impl Device {
         &self,
         remote: &str,
         bounds: Bounds,
-        into: &mut (impl AsyncWrite + Unpin),
+        into: &mut File,
         local: &Path,
     ) -> Result<u64, AdbError> {
         let during = format!("pull {remote}");
@@ -307,38 +224,36 @@ impl Sync {
     }
 
     async fn failure(&mut self) -> Broken {
-        match self.text(MESSAGE_BYTES).await {
+        match self.message().await {
             Ok(message) => Broken::Fail(String::from_utf8_lossy(&message).into_owned()),
             Err(broken) => broken,
         }
     }
 
-    async fn stat_v1(&mut self) -> Result<Option<Stat>, Broken> {
-        let [mode, bytes, modified] = [self.u32().await?, self.u32().await?, self.u32().await?];
-        Ok((mode != 0).then_some(Stat { mode, bytes: bytes.into(), modified: modified.into() }))
+    async fn size_v1(&mut self) -> Result<Option<u64>, Broken> {
+        let [mode, bytes, _modified] = [self.u32().await?, self.u32().await?, self.u32().await?];
+        Ok((mode != 0).then_some(bytes.into()))
     }
 
     /// After the letters: error, dev, ino, mode, nlink, uid, gid, size, and three times.
-    async fn stat_v2(&mut self) -> Result<Option<Stat>, Broken> {
+    async fn size_v2(&mut self) -> Result<Option<u64>, Broken> {
         let error = self.u32().await?;
         let _device = self.u64().await?;
         let _node = self.u64().await?;
-        let mode = self.u32().await?;
-        let _links_and_owners = [self.u32().await?, self.u32().await?, self.u32().await?];
+        let _mode_links_and_owners =
+            [self.u32().await?, self.u32().await?, self.u32().await?, self.u32().await?];
         let bytes = self.u64().await?;
-        let _read = self.u64().await?;
-        let modified = self.u64().await?.cast_signed();
-        let _changed = self.u64().await?;
+        let _read_modified_changed = [self.u64().await?, self.u64().await?, self.u64().await?];
         match error {
-            0 => Ok(Some(Stat { mode, bytes, modified })),
+            0 => Ok(Some(bytes)),
             NO_SUCH_FILE => Ok(None),
             error => Err(Broken::Fail(std::io::Error::from_raw_os_error(error.cast_signed()).to_string())),
         }
     }
 
-    async fn text(&mut self, longest: u32) -> Result<Vec<u8>, Broken> {
+    async fn message(&mut self) -> Result<Vec<u8>, Broken> {
         let length = self.u32().await?;
-        if length > longest {
+        if length > MESSAGE_BYTES {
             return Err(Broken::Garbage(format!("a text of {length} bytes came")));
         }
         let mut text = vec![0; length as usize];

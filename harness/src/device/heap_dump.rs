@@ -62,7 +62,7 @@ async fn bring(device: &Device, pid: u32, remote: &str, to: &Path, bounds: Bound
         let mut seen = bytes;
         loop {
             sleep(LOOK).await;
-            let now = device.stat(remote).await?.map_or(0, |stat| stat.bytes);
+            let now = device.size(remote).await?.unwrap_or(0);
             if now == seen && now > bytes {
                 break;
             }
