@@ -41,10 +41,9 @@ pub struct ProcessMemory {
     /// By row (`Native Heap`, `TOTAL`) and column (`Pss Total`, `Private Dirty`, `Heap Alloc`), in
     /// KB.
     pub rows: BTreeMap<String, BTreeMap<String, u64>>,
-    /// `App Summary`, Pss in KB, by label (`Java Heap`, `TOTAL PSS`, `TOTAL RSS`).
+    /// `App Summary`, Pss in KB, by label (`Java Heap`, `TOTAL PSS`), and `TOTAL RSS`: Android 11 prints Pss in that cell of
+    /// the table.
     pub summary: BTreeMap<String, u64>,
-    /// The Rss column of the summary, in KB (Android 11 and later).
-    pub summary_rss: BTreeMap<String, u64>,
     /// Numbers of objects (`Views`, `Activities`).
     pub objects: BTreeMap<String, u64>,
 }
@@ -61,12 +60,6 @@ impl ProcessMemory {
     #[must_use]
     pub fn total_pss(&self) -> Option<u64> {
         self.kilobytes("TOTAL", "Pss Total")
-    }
-
-    /// Resident memory in KB. Android 11 prints Pss in this cell of the table, but the summary has the right figure.
-    #[must_use]
-    pub fn total_rss(&self) -> Option<u64> {
-        self.summary.get("TOTAL RSS").copied()
     }
 }
 
@@ -254,15 +247,12 @@ impl Block {
 
     fn summary(&mut self, line: &str) -> Result<(), &'static str> {
         for (label, figures) in pairs(line) {
-            // `Unknown` has only an Rss: its first column is blank.
-            let (pss, rss) = match *figures.as_slice() {
-                [rss] if label == "Unknown" => (None, Some(rss)),
-                [pss] => (Some(pss), None),
-                [pss, rss] => (Some(pss), Some(rss)),
-                _ => continue,
-            };
-            self.found.summary.extend(pss.map(|pss| (label.to_owned(), pss)));
-            self.found.summary_rss.extend(rss.map(|rss| (label.to_owned(), rss)));
+            match *figures.as_slice() {
+                // It has only an Rss: its first column is blank.
+                [_rss] if label == "Unknown" => {}
+                [pss] | [pss, _] => drop(self.found.summary.insert(label.to_owned(), pss)),
+                _ => {}
+            }
         }
         // Up to Android 10.
         if let Some(total) = self.found.summary.remove("TOTAL") {
@@ -373,11 +363,11 @@ Uptime: 1137766417 Realtime: 1146089528
         assert_eq!(new.kilobytes("Stack", "Rss Total"), Some(376));
         assert_eq!(new.kilobytes(".so mmap", "Private Clean"), Some(5000));
         assert_eq!(new.kilobytes("GL mtrack", "Pss Total"), Some(0), "a row that is left out is 0");
-        assert_eq!((new.total_pss(), new.total_rss()), (Some(21887), Some(125_344)));
+        assert_eq!((new.total_pss(), new.summary["TOTAL RSS"]), (Some(21887), 125_344));
         let old = read(&OLD.replace('\n', "\r\n")).unwrap().remove(0);
         assert_eq!(old.kilobytes("Native Heap", "Heap Alloc"), Some(5592));
         assert_eq!(old.kilobytes("Native Heap", "Swap Dirty"), Some(3));
-        assert_eq!((old.kilobytes("Native Heap", "Rss Total"), old.total_rss()), (None, None));
+        assert_eq!((old.kilobytes("Native Heap", "Rss Total"), old.summary.get("TOTAL RSS")), (None, None));
         assert_eq!(old.summary["TOTAL PSS"], 1231);
         assert_eq!(old.summary["TOTAL SWAP (KB)"], 3);
     }
@@ -385,8 +375,7 @@ Uptime: 1137766417 Realtime: 1146089528
     #[test]
     fn the_summary_and_the_objects_are_read_by_label() {
         let new = read(NEW).unwrap().remove(0);
-        assert_eq!((new.summary["Java Heap"], new.summary_rss["Java Heap"]), (3204, 30732));
-        assert_eq!((new.summary.get("Unknown"), new.summary_rss["Unknown"]), (None, 6924));
+        assert_eq!((new.summary["Java Heap"], new.summary.get("Unknown")), (3204, None));
         assert_eq!((new.summary["Private Other"], new.summary["TOTAL SWAP PSS"]), (772, 6580));
         let objects: Vec<_> = new.objects.iter().map(|(label, count)| (label.as_str(), *count)).collect();
         assert_eq!(

@@ -31,33 +31,12 @@ pub enum ProcError {
 /// The contents of `/proc/PID/status`. A process that is ending has no memory: its figures are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// `Name`, at most 15 bytes.
-    pub name: String,
-    /// `State`, its letter.
-    pub state: Option<char>,
     /// `VmRSS` in KB.
     pub rss: Option<u64>,
-    /// `RssAnon` in KB.
-    pub anonymous: Option<u64>,
     /// `VmSwap` in KB.
     pub swap: Option<u64>,
     /// `Threads`.
     pub threads: u64,
-    /// `FDSize`: slots for descriptors, not descriptors.
-    pub fd_slots: u64,
-    /// `SigCgt`: bit N - 1 for signal N with a handler.
-    pub handlers: u64,
-}
-
-impl ProcessStatus {
-    /// Is this signal handled? Most signals without a handler end the process.
-    #[must_use]
-    pub const fn handles(&self, signal: u32) -> bool {
-        match signal.checked_sub(1) {
-            Some(bit) if bit < 64 => self.handlers >> bit & 1 == 1,
-            _ => false,
-        }
-    }
 }
 
 /// Reads `/proc/PID/status`.
@@ -76,21 +55,10 @@ pub fn read_status(bytes: &[u8]) -> Result<ProcessStatus, ProcError> {
         let digits = value.strip_suffix(" kB").unwrap_or(value);
         digits.parse().map(Some).map_err(|_not_a_number| wrong(*line, "no number", value))
     };
-    let (line, handlers) = values.get("SigCgt").ok_or(ProcError::Missing("SigCgt"))?;
+    // The kernel writes it after the others: if it is there, they are too.
+    let threads = number("Threads")?.ok_or(ProcError::Missing("Threads"))?;
     is_whole(bytes)?;
-    let handlers =
-        u64::from_str_radix(handlers, 16).map_err(|_not_hex| wrong(*line, "no number", handlers))?;
-    let text = |key: &str| values.get(key).map(|(_, value)| value.as_str());
-    Ok(ProcessStatus {
-        name: text("Name").ok_or(ProcError::Missing("Name"))?.to_owned(),
-        state: text("State").and_then(|state| state.chars().next()),
-        rss: number("VmRSS")?,
-        anonymous: number("RssAnon")?,
-        swap: number("VmSwap")?,
-        threads: number("Threads")?.ok_or(ProcError::Missing("Threads"))?,
-        fd_slots: number("FDSize")?.ok_or(ProcError::Missing("FDSize"))?,
-        handlers,
-    })
+    Ok(ProcessStatus { rss: number("VmRSS")?, swap: number("VmSwap")?, threads })
 }
 
 /// The contents of `/proc/PID/smaps_rollup`, in KB.
@@ -106,8 +74,6 @@ pub struct Rollup {
     pub private_dirty: u64,
     /// Swapped out.
     pub swap: u64,
-    /// Its proportional share; not on every kernel.
-    pub swap_pss: Option<u64>,
 }
 
 impl Rollup {
@@ -155,7 +121,6 @@ pub fn read_smaps_rollup(bytes: &[u8]) -> Result<Rollup, ProcError> {
         private_clean: get("Private_Clean")?,
         private_dirty: get("Private_Dirty")?,
         swap: get("Swap")?,
-        swap_pss: values.get("SwapPss").copied(),
     })
 }
 
@@ -217,39 +182,28 @@ mod tests {
     #[test]
     fn what_this_kernel_writes_is_read() {
         let own = read_status(&std::fs::read("/proc/self/status").unwrap()).unwrap();
-        assert!(own.threads >= 1 && own.rss.unwrap() > 0 && own.fd_slots > 0 && own.state.is_some());
+        assert!(own.threads >= 1 && own.rss.unwrap() > 0);
         let rollup = read_smaps_rollup(&std::fs::read("/proc/self/smaps_rollup").unwrap()).unwrap();
         assert!(rollup.rss >= rollup.pss && rollup.pss > 0 && rollup.unique() > 0);
     }
 
-    const STATUS: &str = "Name:\tcom.example: x\nState:\tS (sleeping)\nFDSize:\t128\nVmRSS:\t   40960 kB\nThreads:\t17\nSigCgt:\t0000600380004a02\n";
+    const STATUS: &str =
+        "Name:\tcom.example: x\nState:\tS (sleeping)\nFDSize:\t128\nVmRSS:\t   40960 kB\nThreads:\t17\n";
 
     #[test]
     fn a_status_is_read_by_key() {
         let status = read_status(STATUS.as_bytes()).unwrap();
-        assert_eq!(
-            (status.name.as_str(), status.state, status.rss, status.swap),
-            ("com.example: x", Some('S'), Some(40960), None)
-        );
-        assert_eq!((status.threads, status.fd_slots), (17, 128));
-        // Signal 47 is bit 46: with malloc_debug it writes a heap dump; otherwise it ends the process.
-        assert!(
-            status.handles(47)
-                && status.handles(46)
-                && !status.handles(45)
-                && !status.handles(0)
-                && !status.handles(65)
-        );
+        assert_eq!((status.rss, status.swap, status.threads), (Some(40960), None, 17));
     }
 
     #[test]
     fn a_text_that_is_cut_or_another_is_an_error() {
         for (text, want) in [
-            ("", "`SigCgt` is missing"),
-            ("cat: /proc/1/status: No such file or directory\n", "`SigCgt` is missing"),
-            (&STATUS[..60], "`SigCgt` is missing"),
-            // With half of its handlers.
-            (&STATUS[..STATUS.len() - 8], "the last line has no end"),
+            ("", "`Threads` is missing"),
+            ("cat: /proc/1/status: No such file or directory\n", "`Threads` is missing"),
+            (&STATUS[..60], "`Threads` is missing"),
+            // With half of its number.
+            (&STATUS[..STATUS.len() - 2], "the last line has no end"),
             (&STATUS.replace("17", "many"), "line 5: no number (`many`)"),
             ("nonsense\n", "line 1: no key"),
         ] {
@@ -258,7 +212,7 @@ mod tests {
         }
         let rollup = "55-7f ---p 00000000 00:00 0    [rollup]\nRss:  10 kB\nPss: 5 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nSwap: 0 kB\n";
         let read = read_smaps_rollup(rollup.as_bytes()).unwrap();
-        assert_eq!((read.unique(), read.swap_pss), (3, None));
+        assert_eq!(read.unique(), 3);
         for (text, want) in [
             (rollup.replace("[rollup]", "x"), "line 1: no `Key: N kB`"),
             (rollup.replace("Swap: 0 kB\n", ""), "`Swap` is missing"),

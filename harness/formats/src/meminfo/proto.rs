@@ -165,7 +165,6 @@ fn app_summary(message: &[u8], memory: &mut ProcessMemory) -> Read<()> {
         let total = resident.iter().fold(0_u64, |sum, (_, kilobytes)| sum.saturating_add(*kilobytes));
         memory.summary.insert("TOTAL RSS".to_owned(), total);
     }
-    memory.summary_rss.extend(resident);
     Ok(())
 }
 
@@ -289,8 +288,8 @@ mod tests {
             assert_eq!(memory.kilobytes(row, column), Some(kilobytes), "{row} {column}");
         }
         assert_eq!(memory.kilobytes("TOTAL", "Swap Dirty"), None, "this kernel has SwapPss");
-        assert_eq!((memory.total_pss(), memory.total_rss()), (Some(21887), Some(125_344)));
-        assert_eq!((memory.summary["Java Heap"], memory.summary_rss["Java Heap"]), (3204, 30732));
+        assert_eq!((memory.total_pss(), memory.summary["TOTAL RSS"]), (Some(21887), 125_344));
+        assert_eq!(memory.summary["Java Heap"], 3204);
         assert_eq!(memory.objects.get("Activities"), Some(&2));
         assert_eq!(memory.objects.len(), 2, "a field that is not known has no name");
     }
