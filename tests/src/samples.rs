@@ -27,7 +27,7 @@ pub fn sources() -> PathBuf {
 #[must_use]
 pub fn suite(name: &str) -> PathBuf {
     let source = sources().join(format!("{name}.cc"));
-    compile(name, "c++", &[SUITE, &[source.to_str().unwrap()], GTEST].concat(), &[])
+    compile(name, "c++", &[SUITE, &[&precompiled(), source.to_str().unwrap()], GTEST].concat(), &[])
 }
 
 /// Compiles a plain sample program, named without `.cc`.
@@ -40,7 +40,14 @@ pub fn command(name: &str) -> PathBuf {
 /// Compiles a GoogleTest suite that a test brings as source.
 #[must_use]
 pub fn own_suite(name: &str, source: &str) -> PathBuf {
-    own(name, "cc", source, "c++", &[SUITE, GTEST].concat())
+    own(name, "cc", source, "c++", &[SUITE, &[&precompiled()], GTEST].concat())
+}
+
+/// The flag by which [`SUITE`]s find GoogleTest's header precompiled. They compile in half the time, to the same bytes.
+fn precompiled() -> String {
+    let flags = [SUITE, &["-x", "c++-header", "/usr/include/gtest/gtest.h"]].concat();
+    let header = compile("gtest/gtest.h.gch", "c++", &flags, &[]);
+    format!("-I{}", header.parent().and_then(Path::parent).unwrap().display())
 }
 
 /// Compiles a plain C program that a test brings as source.
@@ -83,7 +90,7 @@ fn build(hash: &str, name: &str, compiler: &str, arguments: &[&str], files: &[(&
     if program.exists() {
         return program;
     }
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
     for (file, text) in files {
         fs::write(folder.join(file), text).unwrap();
     }
