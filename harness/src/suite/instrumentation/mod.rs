@@ -395,7 +395,7 @@ mod tests {
         let component = component("io.x.test", "androidx.test.runner.AndroidJUnitRunner");
         let arguments = [("notAnnotation".to_owned(), "io.x.Slow".repeat(900))];
         let class = |n: usize| Selection { class: format!("io.x.tiles.map{n}.Test$Inner{n}"), test: None };
-        let chosen: Vec<Selection> = (0..10_000).map(class).collect();
+        let chosen: Vec<Selection> = (0..3_000).map(class).collect();
         let length = |classes: usize| {
             let mode = Mode::Rounds(chosen.iter().take(classes).cloned().collect());
             let (user, filter, share, own, awaits_agent) = (Some(10), Some("io.x.*"), None, None, true);
