@@ -6,17 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::judged::{Named, ending, is_sound, names, records};
+use crate::judged::{Named, SUITE, ending, is_sound, names, policy, records, run_of};
 use crate::sealed;
-use memgate_analysis::{
-    ConfirmationInput, GatePolicy, JavaConfirmation, JavaInput, ProcessInput, RunInput, SuiteInput, judge,
-    screen_rounds,
-};
-use memgate_model::{BoundaryQuality, Level, Runner, Verdict};
+use memgate_analysis::{ConfirmationInput, JavaConfirmation, JavaInput, ProcessInput, judge, screen_rounds};
+use memgate_model::{BoundaryQuality, Runner, Verdict};
 
 /// Bytes before the frames.
 pub(crate) const PREFIX: usize = 4;
-const SUITE: &str = "suite";
 
 /// Runs one input.
 ///
@@ -27,15 +23,7 @@ pub fn run(data: &[u8]) {
     let mut records = records(&sealed(stream)).into_iter();
     let Some(own) = records.next() else { return };
     let rounds = records.next();
-    let policy = GatePolicy {
-        warm_up: u32::from(tuning & 3),
-        iterations: u32::from(tuning >> 2 & 7),
-        max_iterations: u32::from(tuning >> 5) * 5,
-        min_run: Duration::from_millis(u64::from(more & 1)),
-        unconfirmed: if more & 2 == 0 { Level::Warn } else { Level::Fail },
-        today: "2026-11-21".to_owned(),
-        ..GatePolicy::default()
-    };
+    let policy = policy(tuning, more);
     let screened = rounds.as_ref().map(|record| screen_rounds(record, SUITE, &policy));
     let measured = matches!(screened, Some(Ok(_)));
     let mut confirmations = BTreeMap::new();
@@ -57,30 +45,9 @@ pub fn run(data: &[u8]) {
     }
     let mut resolve = Named(names(&own));
     let process = |record| ProcessInput { record, ending: ending(end) };
-    let input = RunInput {
-        project: "p".to_owned(),
-        session: "s".to_owned(),
-        started: "2026-11-21T00:00:00Z".to_owned(),
-        suites: vec![SuiteInput {
-            name: SUITE.to_owned(),
-            runner: Runner::Junit,
-            boundary: BoundaryQuality::Class,
-            screened: Duration::from_secs(1),
-            screen: vec![process(own)],
-            stacks: Vec::new(),
-            confirmations,
-            lost: Duration::ZERO,
-            problems: Vec::new(),
-            java: Some(JavaInput {
-                rounds: rounds.into_iter().map(process).collect(),
-                ..JavaInput::default()
-            }),
-            hunt: None,
-            app_memory: None,
-            heap: Vec::new(),
-        }],
-        ..RunInput::default()
-    };
+    let java = JavaInput { rounds: rounds.into_iter().map(process).collect(), ..JavaInput::default() };
+    let kind = (Runner::Junit, BoundaryQuality::Class);
+    let input = run_of(kind, process(own), Some(java), confirmations);
     let report = judge(&input, &policy, &mut resolve);
     assert!(report.verdict != Verdict::Pass || measured, "what no rounds measured passes: {report:?}");
     is_sound(&report);

@@ -1,10 +1,14 @@
 //! Shared by the targets that judge: streams of several processes, function names as a hostile file could
 //! contain them, and every report format.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_analysis::{Ending, Limits, Observer, ProcessRecord, Resolve, ResolvedStack};
-use memgate_model::{RunReport, Verdict};
+use memgate_analysis::{
+    ConfirmationInput, Ending, GatePolicy, JavaInput, Limits, Observer, ProcessInput, ProcessRecord, Resolve,
+    ResolvedStack, RunInput, SuiteInput,
+};
+use memgate_model::{BoundaryQuality, Level, RunReport, Runner, Verdict};
 use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
 use memgate_wire::Frame;
 
@@ -44,6 +48,53 @@ pub fn records(stream: &[u8]) -> Vec<ProcessRecord> {
         observer.push(frame, t_ns);
     }
     observers.into_iter().map(Observer::into_record).collect()
+}
+
+/// The name of the only suite.
+pub(crate) const SUITE: &str = "suite";
+
+/// A policy from arbitrary bits.
+pub(crate) fn policy(tuning: u8, more: u8) -> GatePolicy {
+    GatePolicy {
+        warm_up: u32::from(tuning & 3),
+        iterations: u32::from(tuning >> 2 & 7),
+        max_iterations: u32::from(tuning >> 5) * 5,
+        min_run: Duration::from_millis(u64::from(more & 1)),
+        unconfirmed: if more & 2 == 0 { Level::Warn } else { Level::Fail },
+        today: "2026-11-21".to_owned(),
+        ..GatePolicy::default()
+    }
+}
+
+/// A run of one suite.
+pub(crate) fn run_of(
+    (runner, boundary): (Runner, BoundaryQuality),
+    screen: ProcessInput,
+    java: Option<JavaInput>,
+    confirmations: BTreeMap<String, ConfirmationInput>,
+) -> RunInput {
+    let suite = SuiteInput {
+        name: SUITE.to_owned(),
+        runner,
+        boundary,
+        screened: Duration::from_secs(1),
+        screen: vec![screen],
+        stacks: Vec::new(),
+        confirmations,
+        lost: Duration::ZERO,
+        problems: Vec::new(),
+        java,
+        hunt: None,
+        app_memory: None,
+        heap: Vec::new(),
+    };
+    RunInput {
+        project: "p".to_owned(),
+        session: "s".to_owned(),
+        started: "2026-11-21T00:00:00Z".to_owned(),
+        suites: vec![suite],
+        ..RunInput::default()
+    }
 }
 
 /// How a process ended, from arbitrary bits.

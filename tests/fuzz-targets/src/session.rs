@@ -6,19 +6,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::judged::{Named, ending, is_sound, names, records};
+use crate::judged::{Named, SUITE, ending, is_sound, names, policy, records, run_of};
 use crate::sealed;
 use memgate::suite::gtest::{self, Repeat};
 use memgate_analysis::{
-    Confirmation, ConfirmationInput, GatePolicy, ProcessInput, ProcessRecord, Repetition, RunInput,
-    SuiteInput, complete, judge, screen, wanting,
+    Confirmation, ConfirmationInput, ProcessInput, ProcessRecord, Repetition, complete, judge, screen,
+    wanting,
 };
-use memgate_model::{BoundaryQuality, Level, Runner, Verdict};
+use memgate_model::{BoundaryQuality, Runner, Verdict};
 use memgate_wire::GoodbyeReason;
 
 /// Bytes before the frames.
 pub(crate) const PREFIX: usize = 4;
-const SUITE: &str = "suite";
 
 /// Runs one input.
 ///
@@ -32,15 +31,7 @@ pub fn run(data: &[u8]) {
     }
     let mut repeated = records.split_off(1).into_iter();
     let boundary = [BoundaryQuality::Exact, BoundaryQuality::Process][usize::from(how & 1)];
-    let policy = GatePolicy {
-        warm_up: u32::from(tuning & 3),
-        iterations: u32::from(tuning >> 2 & 7),
-        max_iterations: u32::from(tuning >> 5) * 5,
-        min_run: Duration::from_millis(u64::from(more & 1)),
-        unconfirmed: if more & 2 == 0 { Level::Warn } else { Level::Fail },
-        today: "2026-11-21".to_owned(),
-        ..GatePolicy::default()
-    };
+    let policy = policy(tuning, more);
     let mut first = records.remove(0);
     let others: Vec<&ProcessRecord> = repeated.as_slice().iter().collect();
     (1..=others.len()).for_each(|runs| complete(&mut first, &others[..runs]));
@@ -83,27 +74,8 @@ pub fn run(data: &[u8]) {
     let became_another = first.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Exec);
     let is_main = first.is_main();
     let mut resolve = Named(names(&first));
-    let input = RunInput {
-        project: "p".to_owned(),
-        session: "s".to_owned(),
-        started: "2026-11-21T00:00:00Z".to_owned(),
-        suites: vec![SuiteInput {
-            name: SUITE.to_owned(),
-            runner: Runner::Gtest,
-            boundary,
-            screened: Duration::from_secs(1),
-            screen: vec![ProcessInput { record: first, ending: ending(end) }],
-            stacks: Vec::new(),
-            confirmations,
-            lost: Duration::ZERO,
-            problems: Vec::new(),
-            java: None,
-            hunt: None,
-            app_memory: None,
-            heap: Vec::new(),
-        }],
-        ..RunInput::default()
-    };
+    let screen = ProcessInput { record: first, ending: ending(end) };
+    let input = run_of((Runner::Gtest, boundary), screen, None, confirmations);
     let report = judge(&input, &policy, &mut resolve);
     if report.verdict == Verdict::Pass && report.exit_code == 0 {
         assert!(
