@@ -5,15 +5,27 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use memgate_e2e::{Project, has_tool, peer, repository, samples};
 use memgate_model::{RunReport, Verdict};
 
 use crate::{leaks_session, names_session};
 
-/// Writes every format of a session; returns their folder and the report.
-fn formats(project: &Project, name: &str) -> (PathBuf, RunReport) {
-    let folder = project.folder().join(name);
+/// The folder with every format of the session of the leaking suite, and the report. Written once, like the next.
+fn formats_of_leaks() -> &'static (PathBuf, RunReport) {
+    static FORMATS: OnceLock<(PathBuf, RunReport)> = OnceLock::new();
+    FORMATS.get_or_init(|| formats(&leaks_session().0))
+}
+
+/// The same of the suite with awkward names.
+fn formats_of_names() -> &'static (PathBuf, RunReport) {
+    static FORMATS: OnceLock<(PathBuf, RunReport)> = OnceLock::new();
+    FORMATS.get_or_init(|| formats(&names_session().0))
+}
+
+fn formats(project: &Project) -> (PathBuf, RunReport) {
+    let folder = project.folder().join("formats");
     let session = project.session();
     let arguments = ["report".as_ref(), session.as_os_str(), "--all".as_ref(), folder.as_os_str()];
     project.memgate(&arguments).ends_with(0).says("every format is in");
@@ -33,8 +45,7 @@ fn succeeds(command: &mut Command) {
 #[test]
 fn the_strict_junit_file_is_valid_for_jenkins() {
     let (Some(schema), true) = (peer("junit-10.xsd"), has_tool("xmllint")) else { return };
-    for (project, _) in [leaks_session(), names_session()] {
-        let (folder, _) = formats(project, "formats-junit");
+    for (folder, _) in [formats_of_leaks(), formats_of_names()] {
         let file = folder.join("junit-strict.xml");
         assert!(fs::read_to_string(&file).unwrap().contains("<failure type=\"leak\""));
         succeeds(Command::new("xmllint").args(["--noout", "--schema"]).arg(&schema).arg(file));
@@ -52,8 +63,8 @@ fn the_strict_junit_file_is_valid_for_jenkins() {
 /// Content of the extended file beyond the strict one, read by a third-party parser.
 #[test]
 fn the_extended_junit_file_has_iterations_as_reruns_and_pictures_that_are_there() {
+    let (folder, report) = formats_of_leaks();
     let (project, _) = leaks_session();
-    let (folder, report) = formats(project, "formats-extended");
     let xml = fs::read_to_string(folder.join("junit.xml")).unwrap();
     let read = quick_junit::Report::deserialize_from_str(&xml).unwrap_or_else(|e| panic!("{e}\n{xml:.3000}"));
     let cases = read.test_suites.iter().flat_map(|suite| &suite.test_cases);
@@ -83,8 +94,7 @@ fn the_extended_junit_file_has_iterations_as_reruns_and_pictures_that_are_there(
 
 #[test]
 fn sarif_is_valid_and_names_lines_and_stacks() {
-    let (project, _) = leaks_session();
-    let (folder, report) = formats(project, "formats-sarif");
+    let (folder, report) = formats_of_leaks();
     let file = folder.join("memgate.sarif");
     let log: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let results = log["runs"][0]["results"].as_array().unwrap();
@@ -107,8 +117,7 @@ fn sarif_is_valid_and_names_lines_and_stacks() {
 
 #[test]
 fn numbers_are_the_same_in_every_format() {
-    let (project, _) = leaks_session();
-    let (folder, report) = formats(project, "formats-numbers");
+    let (folder, report) = formats_of_leaks();
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     let (page, metrics, folded, junit) =
         (read("report.html"), read("metrics.txt"), read("leaks.folded"), read("junit.xml"));
@@ -136,8 +145,7 @@ fn numbers_are_the_same_in_every_format() {
 
 #[test]
 fn every_format_of_awkward_names_is_read_by_others() {
-    let (project, _) = names_session();
-    let (folder, _) = formats(project, "formats-names");
+    let (folder, _) = formats_of_names();
     for name in ["codequality.json", "memgate.sarif", "leaks.speedscope.json"] {
         serde_json::from_slice::<serde_json::Value>(&fs::read(folder.join(name)).unwrap()).unwrap();
     }
