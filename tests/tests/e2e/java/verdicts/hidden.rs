@@ -206,3 +206,60 @@ fn a_leak_of_what_the_next_class_would_replace_is_found() {
         assert_eq!(run.test(&format!("com.example.{test}")).verdict, Verdict::Pass, "{run}");
     }
 }
+
+/// The thread of a class ends while the second class runs, or before the first one runs again: what it frees hides what
+/// the second one keeps.
+#[test]
+fn a_leak_while_the_thread_of_the_class_before_ends_is_found() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let sources = [
+        (
+            "AStartsTest",
+            "import java.util.*;
+import java.util.concurrent.*;
+import org.junit.jupiter.api.Test;
+class AStartsTest {
+    static Thread started;
+    static CountDownLatch mayEnd;
+    static int runs;
+    @Test void starts() throws Exception {
+        ends();
+        int dates = 2 + 2 * (++runs % 2);
+        mayEnd = new CountDownLatch(1);
+        started = new Thread(() -> {
+            Date[] kept = new Date[dates];
+            Arrays.setAll(kept, i -> new Date());
+            try { mayEnd.await(200, TimeUnit.MILLISECONDS); } catch (InterruptedException e) { }
+            Objects.requireNonNull(kept);
+        });
+        started.start();
+    }
+    static void ends() throws Exception {
+        if (started != null) {
+            mayEnd.countDown();
+            started.join();
+        }
+    }
+}
+",
+        ),
+        (
+            "BKeepsTest",
+            "import java.util.Date;
+import org.junit.jupiter.api.Test;
+class BKeepsTest {
+    static final Date[] KEPT = new Date[100_000];
+    static int next;
+    @Test void keeps() throws Exception {
+        if (AStartsTest.runs % 2 == 0) AStartsTest.ends();
+        KEPT[next++] = new Date();
+    }
+}
+",
+        ),
+    ];
+    let project = junit::project("java-late-threads", &jdk, &sources);
+    let run = junit::run(&project, &jdk, &[]);
+    assert_eq!(run.test("com.example.BKeepsTest.keeps").verdict, Verdict::Fail, "{run}");
+    assert_eq!(run.test("com.example.AStartsTest.starts").verdict, Verdict::Pass, "{run}");
+}

@@ -48,6 +48,7 @@ public final class Main {
     private static final int NO_SUCH_TEST = 3;
 
     private final List<Selection> selections = new ArrayList<>();
+    private final LateThreads threads = new LateThreads();
     private int rounds;
     /** Executions in a window; 0: as many as run in {@link #huntedNanos}. */
     private int executions = 1;
@@ -148,7 +149,9 @@ public final class Main {
             for (Iterator<Selection> each = selections.iterator(); each.hasNext(); ) {
                 Selection selection = each.next();
                 gate.started(selection);
-                int outcome = window(runner, selection);
+                // What a test keeps once, such as a pool, begins in the first round.
+                boolean awaits = rounds > 0 && round > 0 && !selection.leavesThreads;
+                int outcome = awaits ? awaited(runner, selection) : window(runner, selection);
                 if (rounds > 0 && round < WARM_UP_ROUNDS) {
                     gate.finished(selection, outcome);
                     leaveOutFailed(gate, runner, selection);
@@ -180,6 +183,14 @@ public final class Main {
             before += executions;
         }
         return true;
+    }
+
+    /** A window that ends after the threads that it starts. Threads that stay are waited for only once. */
+    private int awaited(TestRunner runner, Selection selection) {
+        threads.begin();
+        int outcome = window(runner, selection);
+        selection.leavesThreads = !threads.end();
+        return outcome;
     }
 
     /** Runs the executions of one window. Returns the worst outcome; a failure is the last execution. */
