@@ -6,8 +6,10 @@ use std::sync::Arc;
 use memgate_model::{Metric, format_bytes, format_count};
 
 use super::compared::{Compared, Delta, Grown};
-use super::counters;
-use crate::java::names::{is_of_project, project_of};
+use super::{WARM_UP, counters};
+use crate::java::names::{is_literal, is_of_project, project_of};
+use crate::java::series::grown;
+use crate::record::{ProcessRecord, Window};
 
 /// Most classes to name in the text.
 const NAMED: usize = 3;
@@ -27,7 +29,7 @@ pub struct JavaSuspect {
     pub added: (Vec<String>, Vec<Metric>),
     /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
-    /// The suspect to use if this one does not grow alone: in each round the next window may free what this one left,
+    /// The suspect to use if this one, or some of its objects, does not grow alone: in each round the next window may free what this one left,
     /// and leak as much.
     pub behind: Option<Box<JavaSuspect>>,
 }
@@ -42,6 +44,16 @@ impl JavaSuspect {
             (Some(grew), Some(ran_out)) => format!("{grew}, until {ran_out}"),
             (None, ran_out) => ran_out.clone().unwrap_or_default(),
         }
+    }
+
+    /// Did it grow by objects in the rounds that it does not leave alone? Then the next window may have left them, even
+    /// if something else grows alone. `alone` is the process that repeated it.
+    #[must_use]
+    pub fn grew_more_than(&self, alone: &ProcessRecord) -> bool {
+        let Some(test) = alone.windows.last().map(Window::id) else { return false };
+        let grown = grown(alone, &test, usize::try_from(WARM_UP).unwrap_or_default());
+        let grew_alone = |class: &String| is_literal(class) || grown.iter().any(|grew| grew.class == *class);
+        !self.classes.iter().all(grew_alone)
     }
 
     /// Did any of these classes grow in the rounds of its test class? Also true if the rounds gave no information.

@@ -454,6 +454,26 @@ fn what_runs_behind_a_suspect_is_suspect_if_that_one_does_not_grow_alone() {
     assert!(!behind.keeps_classes_of_project());
 }
 
+/// Then the class behind it may have left them.
+#[test]
+fn objects_of_a_leaking_suspect_that_do_not_grow_alone_are_told() {
+    let suspect = |classes: &[&str]| {
+        let classes = classes.iter().map(|&class| class.to_owned()).collect();
+        JavaSuspect { classes, ..JavaSuspect::default() }
+    };
+    let mut jvm = Jvm::new();
+    for round in 0..ROUNDS_OF_SUSPECTS {
+        jvm.window("com.example.PassesTest", "", round, |jvm| {
+            jvm.add("com.example.Page", 1, 24);
+            jvm.set("com.example.Tile", 1, 24);
+            jvm.set("byte[]", 100, 9000);
+        });
+    }
+    let alone = jvm.end();
+    assert!(suspect(&["com.example.Page", "com.example.Tile"]).grew_more_than(&alone));
+    assert!(!suspect(&["com.example.Page", "byte[]"]).grew_more_than(&alone));
+}
+
 /// A test class leaves one, and the next class keeps as many as it frees.
 #[test]
 fn what_runs_behind_a_suspect_is_suspect_for_counters_too() {

@@ -2,8 +2,8 @@
 //!
 //! Data flow: a suspect class → repeated as a whole → if it grows: rounds over its tests, in one virtual machine
 //! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
-//! execution, is reported for the class. If a class does not grow, the class after it may be the growing one
-//! ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes that get no time stay
+//! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it may
+//! be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes that get no time stay
 //! unconfirmed.
 //!
 //! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
@@ -82,11 +82,15 @@ pub(super) async fn confirm(
             over: budget.why("it was over before this was known"),
         };
         let mut show = |id: &str| progress.update(done as u64, id);
+        let before = finished.len();
         let repeater = Repeater { context, suite, junit, how, finished };
-        match repeater.class(class, &mut show).await? {
+        let told = repeater.class(class, &mut show).await?;
+        // The class is repeated before its tests.
+        let alone = finished.get(before).map(|process| &process.record);
+        match told {
             Told::Open => budget.counts_as_open(),
-            Told::Clean => suspects.extend(suspect.behind.as_deref()),
-            Told::Leaks => {}
+            Told::Leaks if !alone.is_some_and(|alone| suspect.grew_more_than(alone)) => {}
+            Told::Clean | Told::Leaks => suspects.extend(suspect.behind.as_deref()),
         }
         done += 1;
         total = done + suspects.len();
