@@ -22,7 +22,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use memgate_analysis::{Window, class_windows, own_libraries};
+use memgate_analysis::{ProcessRecord, Window, class_windows, own_libraries};
 use memgate_config::{JavaAgent, JavaNative, MeasureJava, Screen};
 use memgate_launch::Exit;
 use memgate_model::Problem;
@@ -96,7 +96,10 @@ pub(super) async fn screen(
         // All classes of this shard may contain no tests: then no virtual machine ran tests.
         let is_clear = done.ended.exit.is_success() && found.is_empty() && problems.is_empty();
         if context.this_shard.is_none() || !is_clear {
-            facts.errors.push(nothing_seen(planned, done.ended.exit, context.plan.filter.as_deref()));
+            let (name, filter) = (planned.name.as_deref(), context.plan.filter.as_deref());
+            // A build that wrote results ran its tests elsewhere.
+            let failed = found.is_empty() && !done.ended.exit.is_success();
+            facts.errors.push(nothing_seen((&typed(planned), name), (done.ended.exit, failed), filter));
             facts.errors.extend(results::on_devices(&root, &found));
         }
         return Ok(Vec::new());
@@ -108,7 +111,8 @@ pub(super) async fn screen(
     let is_shard = context.this_shard.is_some();
     let mut suites = suites(context.console, (planned, modules), (&our_option, kind), done, is_shard);
     let filter = context.plan.filter.as_deref();
-    for (suite, _) in suites.iter_mut().filter(|(suite, _)| !ran_any(suite)) {
+    let began = |suite: &Suite| suite.processes.iter().any(|process| began_any(&process.record));
+    for (suite, _) in suites.iter_mut().filter(|(suite, _)| !began(suite)) {
         let problem = no_test(&suite.facts.name, filter);
         suite.facts.problems.push(problem);
     }
@@ -211,25 +215,31 @@ fn filtered(context: &Context<'_>, planned: &PlannedSuite) -> Result<PlannedSuit
     Ok(PlannedSuite { command, ..planned.clone() })
 }
 
-fn nothing_seen(planned: &PlannedSuite, exit: Exit, filter: Option<&str>) -> Problem {
-    let typed = typed(planned);
-    let name = planned.name.clone().unwrap_or_else(|| typed.clone());
+/// `failed`: the command failed, maybe before its tests.
+fn nothing_seen(
+    (typed, name): (&str, Option<&str>),
+    (exit, failed): (Exit, bool),
+    filter: Option<&str>,
+) -> Problem {
+    let name = name.unwrap_or(typed);
     let what = format!("not measured: no Java virtual machine below `{typed}` ran JUnit tests ({exit})");
     if let Some(filter) = filter {
         return problem(
-            &name,
+            name,
             what,
             &format!("does the filter {filter:?} select one of its classes or methods?"),
         );
     }
-    let hint = if junit::is_java(&typed) {
+    let hint = if junit::is_java(typed) {
         "a Java program without JUnit is the test as a whole: name the argument that repeats its work, as {n}, so that what each repetition \
          leaves can be told; HotSpot 17 or later is needed"
+    } else if failed {
+        "did it fail before its tests? its own output says why"
     } else {
         "were its tests up to date, or skipped? Surefire with forkCount=0 tests in Maven itself, which is not measured; \
          HotSpot 17 or later is needed"
     };
-    problem(&name, what, hint)
+    problem(name, what, hint)
 }
 
 /// Groups the virtual machines that ran tests.
@@ -298,14 +308,15 @@ fn suite(
     (Suite::new(kind, name, processes, (elapsed, planned.timeout)), junit)
 }
 
-fn ran_any(suite: &Suite) -> bool {
-    suite.processes.iter().any(|process| process.record.windows.iter().any(is_test))
+/// A test that did not end has an error of its own.
+fn began_any(record: &ProcessRecord) -> bool {
+    record.windows.iter().chain(record.open.iter().map(|open| &open.window)).any(is_test)
 }
 
 fn no_test(suite: &str, filter: Option<&str>) -> Problem {
     let what = match filter {
         Some(filter) => format!("the filter {filter:?} selects none of its classes and methods"),
-        None => "it ran no test whose boundaries could be seen".to_owned(),
+        None => "it ran no test of JUnit; JUnit 5 needs Surefire 2.22 or later, TestNG 3.6".to_owned(),
     };
     problem(suite, what, "")
 }
@@ -323,4 +334,27 @@ fn classes(processes: &[Finished]) -> Classes {
         }
     }
     by_class(windows().filter(|w| last.get(&name(w)).is_none_or(|l| l.outcome != Some(Outcome::Failed))))
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::OpenTest;
+
+    use super::*;
+
+    #[test]
+    fn a_build_that_fails_before_its_tests_is_not_asked_whether_they_were_up_to_date() {
+        let hint = |exit| nothing_seen(("mvn test", None), (Exit::Code(exit), exit != 0), None).hint;
+        assert_eq!(hint(1), "did it fail before its tests? its own output says why");
+        assert!(hint(0).contains("up to date"), "{}", hint(0));
+    }
+
+    #[test]
+    fn a_suite_whose_test_did_not_end_began_tests() {
+        let mut record = ProcessRecord::default();
+        assert!(!began_any(&record));
+        let window = Window { suite: "a.B".to_owned(), test: "exits".to_owned(), ..Window::default() };
+        record.open.push(OpenTest { id: "a.B.exits".to_owned(), window });
+        assert!(began_any(&record));
+    }
 }
