@@ -405,6 +405,24 @@ fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project(
     }
 }
 
+/// Log4j 2.17 keeps its last 200 messages about itself. A slow test is confirmed before its queue is full.
+#[test]
+fn status_messages_of_log4j_are_no_leak_but_what_they_hold_of_the_project_is() {
+    const QUEUE: &str = "org.apache.logging.log4j.status.StatusLogger$BoundedQueue";
+    let status = "org.apache.logging.log4j.status.StatusData";
+    for (holds, verdict) in [(status, Verdict::Pass), ("com.example.Tile", Verdict::Fail)] {
+        let way = [
+            format!("static org.apache.logging.log4j.core.jmx.Server.LOGGER -> {QUEUE}"),
+            format!("field {QUEUE}.head -> {status}"),
+            format!("field {status}.msg -> {holds}"),
+        ];
+        let way: Vec<&str> = way.iter().map(String::as_str).collect();
+        let input = confirmed(|jvm, _| jvm.add(holds, 2, 48), |jvm| jvm.held(holds, &[(2, way.as_slice())]));
+        let report = report(&input, &GatePolicy::default());
+        assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
+    }
+}
+
 /// Recorded with JUnit 4.12 and JDK 17: each `@Test(timeout = …)` leaves a thread group and its table of threads.
 #[test]
 fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {

@@ -439,6 +439,7 @@ impl TestJudge<'_, '_> {
             (Noise::Irregular, "irregular"),
             (Noise::Replaced, "held by a fixed number of objects"),
             (Noise::Framework, "kept by the test framework for itself"),
+            (Noise::Bounded, "status messages of Log4j, which keeps the last 200"),
             (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
             (Noise::Scanned, "Kotest's own (it looks through the class path), which JDK 19 mends"),
         ] {
