@@ -1,7 +1,10 @@
 //! The debug sections of a file.
 
+use std::io::Read;
+
+use flate2::read::ZlibDecoder;
 use gimli::{DwarfSections, EndianSlice, LittleEndian, SectionId};
-use object::{Object, ObjectSection};
+use object::{CompressedData, CompressionFormat, Object, ObjectSection};
 
 /// Most bytes of debug sections that are read of a file.
 const MOST_DWARF: u64 = 768 << 20;
@@ -24,16 +27,28 @@ pub(crate) fn sections<'d, R: object::ReadRef<'d>>(
         let Some(section) = file.section_by_name(id.name()).filter(|_| is_read) else {
             return Ok(Vec::new());
         };
-        // A section with an unknown compression is left out.
-        let Ok(range) = section.compressed_file_range() else { return Ok(Vec::new()) };
-        bytes = bytes.saturating_add(range.uncompressed_size);
+        let Ok(packed) = section.compressed_data() else { return Ok(Vec::new()) };
+        bytes = bytes.saturating_add(packed.uncompressed_size);
         if bytes > MOST_DWARF {
             return Err(TooLarge);
         }
-        Ok(section.uncompressed_data().unwrap_or_default().into_owned())
+        Ok(unpacked(&packed).unwrap_or_default())
     };
     let sections = DwarfSections::load(load).ok()?;
     Some((sections, bytes))
+}
+
+/// `None`: it is damaged, or its compression is unknown.
+fn unpacked(section: &CompressedData<'_>) -> Option<Vec<u8>> {
+    match section.format {
+        CompressionFormat::None => Some(section.data.to_vec()),
+        CompressionFormat::Zlib => {
+            let mut bytes = Vec::new();
+            ZlibDecoder::new(section.data).take(section.uncompressed_size).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        }
+        _ => None,
+    }
 }
 
 /// The sections as gimli reads them.
