@@ -2,7 +2,8 @@
 //! src/map_cache.cpp:88`. Every report with room for one line shows this line.
 
 use memgate_model::{
-    Area, Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
+    Area, Frame, HolderStep, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount,
+    format_bytes,
 };
 
 use crate::figures::{is_certain, leading_metric};
@@ -99,7 +100,8 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
         .and_then(|(_, test)| of_test(test))
 }
 
-/// The most important leak of the kind on which the verdict is based, and the number of the others.
+/// The most important leak of the kind on which the verdict is based, or the leak that holds its blocks, and the number of
+/// the others.
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
     let kind = leading_metric(test).map(|metric| match metric.area() {
@@ -109,7 +111,19 @@ fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
         Area::Native => LeakKind::Native,
     });
     let leak = counted().find(|leak| kind.is_none_or(|kind| leak.kind == kind))?;
-    Some((leak, counted().count() - 1))
+    let holds =
+        leak.holder.iter().find_map(|step| counted().find(|other| other.id != leak.id && is_of(step, other)));
+    Some((holds.unwrap_or(leak), counted().count() - 1))
+}
+
+/// Does the leak's block hold others? Then it is to blame: the buffer of a file that is never closed goes with the file.
+fn is_of(step: &HolderStep, leak: &Leak) -> bool {
+    let Some(Frame { function: Some(function), file, line, .. }) = leak.frames.first() else { return false };
+    let file = file.as_deref().and_then(|file| file.rsplit('/').next());
+    let place = file.zip(*line).map_or_else(String::new, |(file, line)| format!("{file}:{line}"));
+    leak.kind == LeakKind::Native
+        && ["block", "lost block"].contains(&step.kind.as_str())
+        && (&step.owner, &step.name) == (function, &place)
 }
 
 /// The innermost frame of the project's own code; if none is known, the innermost frame outside of system libraries.
@@ -239,6 +253,40 @@ mod tests {
         assert_eq!(of_run(&report).unwrap(), "MapCache::insert leaks 48.0 KiB per run");
         report.suites[0].tests[1].leaks[0].frames.clear();
         assert_eq!(of_run(&report).unwrap(), "48.0 KiB leaked per run");
+    }
+
+    /// Regression: the function that read first was blamed, not the one that never closed its file.
+    #[test]
+    fn the_leak_that_holds_another_one_is_to_blame() {
+        let mut report = sample::leak();
+        let test = &mut report.suites[0].tests[1];
+        let mut opened = Leak { id: "n1-of-fopen".to_owned(), ..test.leaks[0].clone() };
+        opened.bytes_per_iteration = 472.0;
+        opened.frames[0].function = Some("Map::open()".to_owned());
+        test.leaks.push(opened);
+        let line = |test: &TestReport| of_test(test).unwrap();
+        let both = "MapCache::insert leaks 48.0 KiB per run, and 1 more leak · src/map_cache.cpp:88";
+        assert_eq!(line(test), both);
+        let step = |kind: &str, owner: &str, name: &str| HolderStep {
+            kind: kind.to_owned(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            class: "472 B".to_owned(),
+        };
+        for (kind, owner, name, blamed) in [
+            ("block", "Map::open()", "map_cache.cpp:88", true),
+            ("lost block", "Map::open()", "map_cache.cpp:88", true),
+            ("block", "Map::open()", "map_cache.cpp:89", false),
+            ("stack", "Map::open()", "map_cache.cpp:88", false),
+        ] {
+            test.leaks[0].holder = vec![step("static", "_IO_list_all", "libc.so.6"), step(kind, owner, name)];
+            let expected = if blamed {
+                "Map::open leaks 472 B per run, and 1 more leak · src/map_cache.cpp:88"
+            } else {
+                both
+            };
+            assert_eq!(line(test), expected, "{kind} {owner} {name}");
+        }
     }
 
     /// Before, all leaks of libuv were blamed on `uv__calloc`.
