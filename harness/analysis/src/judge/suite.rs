@@ -33,7 +33,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
         suite.screen.iter().map(|p| whole_process(suite, p)).collect();
     let mut notes: Vec<(Verdict, String)> =
-        suite.problems.iter().map(|p| (Verdict::Error, p.what.clone())).collect();
+        suite.problems.iter().map(|problem| (Verdict::Error, with_hint(problem))).collect();
     let runs = executions(suite, &as_tests);
     let mut tests: Vec<TestReport> = match &suite.java {
         Some(java) => java::tests(context, suite, java, &runs, &mut notes),
@@ -87,6 +87,11 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         tests,
     };
     (report, failed_status.is_some())
+}
+
+/// The reason of a suite has no place for hints of its own.
+fn with_hint(Problem { what, hint, .. }: &Problem) -> String {
+    if hint.is_empty() { what.clone() } else { format!("{what}; {hint}") }
 }
 
 /// Why a suite has no test although nothing went wrong.

@@ -1090,9 +1090,11 @@ fn the_users_own_failures_are_not_judged_and_never_hidden() {
     assert_eq!((ignored.verdict, ignored.exit_code, ignored.errors.len()), (Verdict::Pass, 0, 0));
     let on_device = &mut input.suites[0];
     on_device.runner = Runner::Instrumentation;
-    on_device.problems = vec![super::suite::problem("app", "not measured: the process crashed", "")];
+    on_device.problems =
+        vec![super::suite::problem("app", "not measured: the process crashed", "look at its log")];
     let crashed = report(&input, &GatePolicy::default());
     assert_eq!((crashed.verdict, crashed.exit_code, crashed.errors.len()), (Verdict::Error, 1, 0));
+    assert_eq!(crashed.suites[0].reason, "not measured: the process crashed; look at its log");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn no_test(suite: &str, hooked: bool) -> Problem {
             "use `runner: command`, or report its tests with memgate.h (`memgate native-kit`)",
         )
     };
-    problem(suite, format!("{what}; {hint}"), "")
+    problem(suite, what.to_owned(), hint)
 }
 
 /// Whether the process neither reports tests nor is a virtual machine.
