@@ -9,6 +9,10 @@ const SHARE: f64 = 1.0 / 8.0;
 
 /// The indexes of the series that grow only together; none, or at least two.
 pub(crate) fn by_turns(all: &[&[f64]], warm_up: usize, grows: impl Fn(&[f64]) -> bool) -> Vec<usize> {
+    // Most suspects end here, and may have thousands of places.
+    if !grows(&sum(all, &(0..all.len()).collect::<Vec<_>>())) {
+        return Vec::new();
+    }
     let alone: Vec<usize> = (0..all.len()).filter(|i| !grows(all[*i])).collect();
     let rise = |i: &usize| {
         let counted = all[*i].get(warm_up..).unwrap_or_default();
