@@ -41,7 +41,8 @@ impl TestJudge<'_, '_> {
         alive.extend(self.handles_at_exit(&process.record));
         if !alive.is_empty() {
             let reason = format!(
-                "not judged: {} alive at exit; to have it judged, give it a suite in memgate.yaml with {{n}} as the argument that repeats its work",
+                "not judged: {} alive at exit; to have it judged, write {{n}} for the number in the argument that repeats \
+                 its work: `memgate run -- PROGRAM --count={{n}}`, or a suite in memgate.yaml",
                 alive.join(", ")
             );
             self.judgement.raise(Verdict::Warn, reason);
