@@ -4,6 +4,7 @@ use memgate_model::{Outcome, Verdict, format_counted};
 use memgate_wire::{ErrorCode, GoodbyeReason, Outcome as Ended, WIRE_VERSION};
 
 use crate::input::{Ending, ProcessInput};
+use crate::own_tests::never_ended;
 use crate::record::{ProcessRecord, Window};
 use crate::stats::as_f64;
 
@@ -132,6 +133,12 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
         .or_else(|| record.damaged.clone())
     {
         return error(why);
+    }
+    if let Some(open) = record.open.iter().find(|open| never_ended(record, open)) {
+        let id = &open.id;
+        return error(format!(
+            "{id} was open meanwhile, and its program never reported its end (MemgateTestEnd)"
+        ));
     }
     if !record.open.is_empty() || record.goodbye.is_none() {
         let (_, how) = broken_off(again, When::InATest);

@@ -13,7 +13,7 @@ use crate::beneath::leaks_apart;
 use crate::groups::{self, Doing, OsKind, Part, Places, Series};
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{Names, OsName, ProcessRecord, Window, sum};
+use crate::record::{Names, OpenTest, OsName, ProcessRecord, Window, sum};
 use crate::resolve::ByAddress;
 use crate::stats::{as_f64, float};
 
@@ -45,6 +45,13 @@ pub(crate) struct AllOrigins {
 pub(crate) fn repeats_itself(record: &ProcessRecord) -> bool {
     let is_native = record.hello.as_ref().is_some_and(|hello| hello.runtime == memgate_wire::Runtime::Native);
     is_native && record.tells_its_own_tests()
+}
+
+/// Did it go on to other tests, or to this one again, and end in order?
+pub(crate) fn never_ended(record: &ProcessRecord, open: &OpenTest) -> bool {
+    let begun = record.windows.iter().chain(record.open.iter().map(|open| &open.window));
+    let went_on = begun.map(|window| window.start_sequence).any(|other| other > open.window.start_sequence);
+    went_on && record.goodbye.is_some() && repeats_itself(record)
 }
 
 /// Does it repeat this test together with others?
@@ -341,6 +348,21 @@ mod tests {
             (not_measured.to_owned(), "the test ended its process with exit".to_owned());
         assert_eq!(verdict(true), (Verdict::Error, memgate_model::Outcome::Passed, not_measured));
         assert_eq!(verdict(false), (Verdict::Error, memgate_model::Outcome::Crashed, ended));
+    }
+
+    /// Regression: each test that left something "ended its process with exit".
+    #[test]
+    fn tests_that_run_while_another_one_never_ends_say_so() {
+        let tests = judged(
+            |p, i, test| match (i, test) {
+                (3, 0) => p.start("A.1", i),
+                (_, 2) => p.alloc(3, 77, 1),
+                _ => (),
+            },
+            NOTHING,
+        );
+        let why = "when it was repeated: A.1 was open meanwhile, and its program never reported its end (MemgateTestEnd)";
+        assert_eq!(verdicts(&tests)[2], (Verdict::Error, why));
     }
 
     /// Its own arguments choose its tests, so a command with our filter would show nothing.

@@ -20,7 +20,7 @@ use crate::looks;
 use crate::measured::{self, When, unusable};
 use crate::own_tests::{self, Origins};
 use crate::rare;
-use crate::record::{OpenTest, ProcessRecord, Window};
+use crate::record::{ProcessRecord, Window};
 use crate::repetition::RepetitionLimits;
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much, limited_handles, unlisted, unmeasured_mappings};
 use crate::stats::float;
@@ -62,18 +62,11 @@ pub(super) fn judge(
 const NEVER_ENDED: &str = "not measured: its program reported its start and went on without its end; \
                            report the end also if the test fails or throws (MemgateTestEnd)";
 
-/// Did the program go on to other tests, or to this one again, and end in order?
-fn never_ended(record: &ProcessRecord, open: &OpenTest) -> bool {
-    let begun = record.windows.iter().chain(record.open.iter().map(|open| &open.window));
-    let went_on = begun.map(|window| window.start_sequence).any(|other| other > open.window.start_sequence);
-    went_on && record.goodbye.is_some() && own_tests::repeats_itself(record)
-}
-
 /// The verdict on a test whose process ended during the test.
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
     let mut judgement = Judgement::default();
-    if never_ended(&process.record, open) {
+    if own_tests::never_ended(&process.record, open) {
         judgement.raise(Verdict::Error, NEVER_ENDED.to_owned());
         return Some(judgement.report(id.to_owned(), Outcome::Passed, 0.0));
     }
