@@ -100,8 +100,8 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
         .and_then(|(_, test)| of_test(test))
 }
 
-/// The most important leak of the kind on which the verdict is based, or the leak that holds its blocks, and the number of
-/// the others.
+/// The most important leak of the kind on which the verdict is based, or the leak that holds its blocks, and the number
+/// of the others.
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
     let kind = leading_metric(test).map(|metric| match metric.area() {
@@ -116,7 +116,7 @@ fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     Some((holds.unwrap_or(leak), counted().count() - 1))
 }
 
-/// Does the leak's block hold others? Then it is to blame: the buffer of a file that is never closed goes with the file.
+/// Does a block of this leak hold the others? Then this leak is to blame: whoever closes the file frees its buffer.
 fn is_of(step: &HolderStep, leak: &Leak) -> bool {
     let Some(Frame { function: Some(function), file, line, .. }) = leak.frames.first() else { return false };
     let file = file.as_deref().and_then(|file| file.rsplit('/').next());
