@@ -41,7 +41,7 @@ pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Ch
     let title = short(&format!("{} {}: {who}{words}{on}", symbol(report.verdict), report.project));
     let mut lines: Vec<(String, String)> = Vec::new();
     for (suite, test) in tests.iter().take(TESTS) {
-        let figure = statistics(test).map_or_else(String::new, |figure| format!(": {figure}"));
+        let figure = statistics(test).first().map_or_else(String::new, |figure| format!(": {figure}"));
         lines.push((short(&qualified(suite, test)), short(&(in_short(test) + &figure))));
     }
     for (id, ended) in changes.gone.iter().take(TESTS) {

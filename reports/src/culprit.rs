@@ -2,11 +2,10 @@
 //! src/map_cache.cpp:88`. Every report with room for one line shows this line.
 
 use memgate_model::{
-    Area, Frame, HolderStep, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount,
-    format_bytes,
+    Frame, HolderStep, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
 };
 
-use crate::figures::{is_certain, leading_metric};
+use crate::figures::{counts, direct_bytes, is_certain, leading_metric};
 use crate::holder::short_holder;
 use crate::names;
 use crate::visible::visible;
@@ -57,7 +56,10 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
     let amount = match leak.kind {
         LeakKind::Os => visible(&leak.title).into_owned(),
         LeakKind::Mapped => format_amount(Metric::NativeMappedBytes, leak.bytes_per_iteration),
-        _ => format_bytes(leak.bytes_per_iteration),
+        _ => match direct_bytes(leak, test) {
+            Some(bytes) => format_amount(Metric::JavaDirectBytes, bytes),
+            None => format_bytes(leak.bytes_per_iteration),
+        },
     };
     // A leak that was not repeated is reported for the single execution.
     let per = match leak.kind {
@@ -100,20 +102,16 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
         .and_then(|(_, test)| of_test(test))
 }
 
-/// The most important leak of the kind on which the verdict is based, or the leak that holds its blocks, and the number
-/// of the others.
+/// The most important leak of those on which the verdict is based, or the leak that holds its blocks, and the number of
+/// the others.
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
-    let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
-    let kind = leading_metric(test).map(|metric| match metric.area() {
-        _ if metric == Metric::NativeMappedBytes => LeakKind::Mapped,
-        Area::Os => LeakKind::Os,
-        Area::Java => LeakKind::Java,
-        Area::Native => LeakKind::Native,
-    });
-    let leak = counted().find(|leak| kind.is_none_or(|kind| leak.kind == kind))?;
-    let holds =
-        leak.holder.iter().find_map(|step| counted().find(|other| other.id != leak.id && is_of(step, other)));
-    Some((holds.unwrap_or(leak), counted().count() - 1))
+    let metric = leading_metric(test);
+    let leads = |leak: &Leak| metric.is_none_or(|metric| counts(metric, leak));
+    let leak = without_waiver(test).find(|leak| leads(leak))?;
+    let is_holder = |step: &HolderStep, other: &Leak| other.id != leak.id && is_of(step, other);
+    let holder =
+        leak.holder.iter().find_map(|step| without_waiver(test).find(|other| is_holder(step, other)));
+    Some((holder.unwrap_or(leak), without_waiver(test).count() - 1))
 }
 
 /// Does a block of this leak hold the others? Then this leak is to blame: whoever closes the file frees its buffer.
@@ -124,6 +122,19 @@ fn is_of(step: &HolderStep, leak: &Leak) -> bool {
     leak.kind == LeakKind::Native
         && ["block", "lost block"].contains(&step.kind.as_str())
         && (&step.owner, &step.name) == (function, &place)
+}
+
+/// Leaks of a test without a waiver, the one that its line names first.
+pub(crate) fn worst_first(test: &TestReport) -> Vec<&Leak> {
+    let mut leaks: Vec<_> = without_waiver(test).collect();
+    if let Some((leading, _)) = largest(test) {
+        leaks.sort_by_key(|leak| leak.id != leading.id);
+    }
+    leaks
+}
+
+fn without_waiver(test: &TestReport) -> impl Iterator<Item = &Leak> {
+    test.leaks.iter().filter(|leak| leak.waiver.is_none())
 }
 
 /// The innermost frame of the project's own code; if none is known, the innermost frame outside of system libraries.
@@ -326,6 +337,38 @@ mod tests {
             of_test(test).unwrap().starts_with("1 × descriptor /tmp/tiles.log leaked per run"),
             "{:?}",
             of_test(test)
+        );
+    }
+    #[test]
+    fn a_title_names_the_heaviest_leak_with_its_own_amount() {
+        let mut report = sample::mixed();
+        let test = &mut report.suites[0].tests[1];
+        test.leaks[1].bytes_per_iteration = 16.0;
+        test.leaks[2].title = "1 × thread worker".to_owned();
+        test.leaks.remove(0);
+        let fds = test.metrics.remove(&Metric::OsFds).unwrap();
+        test.metrics.insert(Metric::OsThreads, fds.clone());
+        let bytes = test.metrics.get_mut(&Metric::NativeLiveBytes).unwrap();
+        (bytes.value, bytes.low, bytes.high) = (16.0, 16.0, 16.0);
+        bytes.threshold.as_mut().unwrap().limit = 0.0;
+        let line = of_test(test).unwrap();
+        assert_eq!(line, "1 × thread worker leaked per run, and 1 more leak");
+
+        let mut report = sample::held();
+        let test = &mut report.suites[0].tests[0];
+        (test.leaks[0].class, test.leaks[0].title) =
+            (Some("java.nio.DirectByteBuffer".to_owned()), "1 × java.nio.DirectByteBuffer".to_owned());
+        test.metrics.insert(Metric::JavaDirectBytes, memgate_model::MetricValue { value: 8192.0, ..fds });
+        let line = of_leak(&test.leaks[0], test);
+        assert!(
+            line.starts_with("1 × java.nio.DirectByteBuffer, 8.0 KiB of direct buffers per run, held by "),
+            "{line}"
+        );
+        test.leaks.push(test.leaks[0].clone());
+        let line = of_leak(&test.leaks[0], test);
+        assert!(
+            line.starts_with("1 × java.nio.DirectByteBuffer, 48.0 KiB per run"),
+            "whose they are: {line}"
         );
     }
 }

@@ -22,6 +22,15 @@ enum Excess {
 
 /// The figures of a test's headline, the most important one first; empty if nothing exceeds a threshold.
 pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
+    figures(test).iter().map(Figure::text).collect()
+}
+
+/// The figure that counts a leak of the test; `None` if it does not exceed its threshold.
+pub(crate) fn figure_of(leak: &Leak, test: &TestReport) -> Option<String> {
+    figures(test).iter().find(|figure| counts(figure.metric, leak)).map(Figure::text)
+}
+
+fn figures(test: &TestReport) -> Vec<Figure> {
     let mut figures = exceeding(&test.metrics);
     if let Some(bytes) = figures.iter_mut().find(|figure| figure.metric == Metric::NativeLiveBytes) {
         // The number of allocations is shown with their bytes, on the same line.
@@ -38,7 +47,34 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
         // The leaks below state the number of objects of each class.
         figures.retain(|figure| figure.metric != Metric::JavaLiveObjects);
     }
-    figures.iter().map(Figure::text).collect()
+    figures
+}
+
+/// Is the leak one of those that the metric counts? Classes, references and the like are told by the objects.
+pub(crate) fn counts(metric: Metric, leak: &Leak) -> bool {
+    let is = |noun: &str| {
+        let what = leak.title.split_once(" × ").map_or("", |(_, what)| what);
+        leak.kind == LeakKind::Os && what.starts_with(noun)
+    };
+    match metric {
+        Metric::OsThreads | Metric::JavaThreads => is("thread"),
+        Metric::OsFds => is("descriptor"),
+        Metric::JavaDirectBytes => is_direct_buffer(leak),
+        _ if metric.is_java() => leak.kind == LeakKind::Java,
+        _ => metric.leaks() == Some(leak.kind),
+    }
+}
+
+/// Bytes outside of the Java heap that the leaked buffers keep, if the test has no other leak of them.
+pub(crate) fn direct_bytes(leak: &Leak, test: &TestReport) -> Option<f64> {
+    let is_alone = is_direct_buffer(leak) && test.leaks.iter().filter(|l| is_direct_buffer(l)).count() == 1;
+    let figure = test.metrics.get(&Metric::JavaDirectBytes).filter(|_| is_alone)?;
+    let limit = figure.threshold.as_ref()?.limit;
+    excess(figure, limit).map(|_| figure.value)
+}
+
+fn is_direct_buffer(leak: &Leak) -> bool {
+    leak.class.as_deref() == Some("java.nio.DirectByteBuffer")
 }
 
 /// The metric that is most important for the verdict on a test.
@@ -103,9 +139,8 @@ impl Figure {
     }
 }
 
-/// Figures that exceed their threshold as clearly as the clearest one, in the order of [`Metric::ALL`]. If native bytes
-/// of JNI code and bytes of Java objects are both among them, the larger figure comes first, because a native block may
-/// only be a handle of the objects.
+/// Figures that exceed their threshold as clearly as the clearest one, the heaviest first, otherwise in the order of
+/// [`Metric::ALL`].
 fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     let found = metrics.iter().filter_map(|(metric, value)| {
         let threshold = value.threshold.as_ref()?;
@@ -115,13 +150,34 @@ fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     let clearest = found.iter().map(|(excess, _)| *excess).min();
     let clear = found.into_iter().filter(|(excess, _)| Some(*excess) == clearest);
     let mut figures: Vec<Figure> = clear.map(|(_, figure)| figure).collect();
-    let at = |of: Metric| figures.iter().position(|figure| figure.metric == of);
-    if let Some((native, java)) = at(Metric::NativeLiveBytes).zip(at(Metric::JavaLiveBytes))
-        && metrics[&Metric::JavaLiveBytes].value > metrics[&Metric::NativeLiveBytes].value
-    {
-        figures[native..=java].rotate_right(1);
-    }
+    // Java code opens a descriptor through an object, whose stack is known.
+    let by_object = figures.iter().any(|figure| figure.metric == Metric::JavaLiveBytes);
+    let weight = |figure: &Figure| match figure.metric {
+        Metric::OsFds if by_object => 0.0,
+        metric => weight(metric) * metrics[&metric].value,
+    };
+    figures.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     figures
+}
+
+/// Bytes that one unit of a leak stands for when leaks are compared; 0 for figures of which no leaks are known. For a
+/// thread it is the kernel's stack of it, for a descriptor about what the kernel keeps for an open file.
+fn weight(metric: Metric) -> f64 {
+    match metric {
+        Metric::NativeLiveBytes
+        | Metric::NativeMappedBytes
+        | Metric::JavaLiveBytes
+        | Metric::JavaDirectBytes => 1.0,
+        Metric::OsThreads | Metric::JavaThreads => 16_384.0,
+        Metric::OsFds => 1024.0,
+        _ => 0.0,
+    }
+}
+
+/// How much of a leak one more iteration leaves, in bytes of [`weight`].
+pub(crate) fn weight_of(leak: &Leak) -> f64 {
+    let held = [Metric::OsThreads, Metric::OsFds].into_iter().find(|metric| counts(*metric, leak));
+    held.map_or(leak.bytes_per_iteration, |metric| weight(metric) * leak.count_per_iteration)
 }
 
 fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
@@ -197,10 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn a_native_handle_of_java_objects_does_not_lead() {
-        let figure = |value: f64| MetricValue {
+    fn the_heaviest_figure_leads() {
+        use Metric::{
+            JavaDirectBytes, JavaLiveBytes, JavaLiveObjects, JavaThreads, NativeLiveBytes, OsFds, OsThreads,
+        };
+        let figure = |value: f64, metric: Metric| MetricValue {
             value,
-            unit: Metric::JavaLiveBytes.unit(),
+            unit: metric.unit(),
             per: Per::Iteration,
             low: value,
             high: value,
@@ -208,17 +267,21 @@ mod tests {
             confidence: 0.99,
             threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default }),
         };
-        for (native, java, order) in [
-            (9.6, 136.0, [Metric::JavaLiveBytes, Metric::NativeLiveBytes, Metric::JavaLiveObjects]),
-            (4096.0, 136.0, [Metric::NativeLiveBytes, Metric::JavaLiveBytes, Metric::JavaLiveObjects]),
+        for order in [
+            // A native block may only be a handle of Java objects.
+            &[(JavaLiveBytes, 136.0), (NativeLiveBytes, 9.6), (JavaLiveObjects, 2.0)][..],
+            &[(NativeLiveBytes, 4096.0), (JavaLiveBytes, 136.0), (JavaLiveObjects, 2.0)],
+            &[(JavaDirectBytes, 8192.0), (JavaLiveBytes, 136.0), (JavaLiveObjects, 3.0)],
+            &[(JavaThreads, 1.0), (JavaLiveBytes, 2920.0)],
+            &[(OsThreads, 1.0), (NativeLiveBytes, 16.0)],
+            &[(OsFds, 1.0), (NativeLiveBytes, 40.0)],
+            &[(NativeLiveBytes, 49152.0), (OsThreads, 1.0), (OsFds, 2.0)],
+            // The object has a stack, its descriptor has none.
+            &[(JavaLiveBytes, 144.0), (OsFds, 1.0)],
         ] {
-            let metrics = [
-                (Metric::NativeLiveBytes, figure(native)),
-                (Metric::JavaLiveBytes, figure(java)),
-                (Metric::JavaLiveObjects, figure(2.0)),
-            ];
-            let metrics = exceeding(&metrics.into()).into_iter().map(|figure| figure.metric);
-            assert_eq!(metrics.collect::<Vec<_>>(), order, "{native} and {java}");
+            let metrics = order.iter().map(|(metric, value)| (*metric, figure(*value, *metric))).collect();
+            let found: Vec<_> = exceeding(&metrics).into_iter().map(|figure| figure.metric).collect();
+            assert_eq!(found, order.iter().map(|(metric, _)| *metric).collect::<Vec<_>>());
         }
     }
 }

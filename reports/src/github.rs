@@ -6,6 +6,7 @@
 
 use memgate_model::{RunReport, Verdict};
 
+use crate::culprit::worst_first;
 use crate::places::{Checkout, Place};
 use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
@@ -13,6 +14,8 @@ use crate::worst::not_passed;
 
 /// Annotations that GitHub shows per kind and step.
 const SHOWN: usize = 10;
+/// Most leaks of a test that its annotation names; its first line counts the others.
+const LEAKS: usize = 5;
 
 /// One line for each test that did not pass, as many as GitHub shows, and one for the run.
 #[must_use]
@@ -22,13 +25,13 @@ pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
         errors.push(line("error", None, &problem.r#where, &format!("{} {}", problem.what, problem.hint)));
     }
     for (suite, test) in not_passed(report) {
-        let place =
-            test.leaks.iter().filter(|leak| leak.waiver.is_none()).find_map(|leak| checkout.place(leak));
+        let leaks = worst_first(test);
+        let place = leaks.iter().find_map(|leak| checkout.place(leak));
         let mut text = in_short(test);
-        if let Some(figure) = statistics(test) {
+        for figure in statistics(test) {
             text += &format!("\n{figure}");
         }
-        if let Some(leak) = test.leaks.iter().find(|leak| leak.waiver.is_none()) {
+        for leak in leaks.iter().take(LEAKS) {
             text += &format!("\n{} ({})", leak.title, leak.id);
         }
         let (kind, list) = match test.verdict {
@@ -94,5 +97,16 @@ mod tests {
             }
         }
         assert!(text.lines().count() <= 21);
+    }
+    #[test]
+    fn every_leak_of_a_test_is_named_with_its_figure() {
+        let text = annotations(&sample::mixed(), &Checkout::default());
+        let line = text.lines().find(|line| line.contains("o1-1b2e09a2b47d1e03")).unwrap_or(&text);
+        for part in [
+            "%0A1 descriptor per iteration (allowed 0), 12 iterations%0A",
+            "%0A2 × 128 B (n1-00000000000000aa)%0A1 × descriptor /tmp/tiles.log (o1-1b2e09a2b47d1e03)",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::changes::{Changes, Ended};
 use crate::chart::{plots_of, png};
 use crate::culprit;
 use crate::error::RenderError;
+use crate::figures::weight_of;
 use crate::html::escape;
 use crate::human::{BlockStyle, Paint, leak_stack, test_block, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics};
@@ -126,8 +127,9 @@ pub(crate) fn culprit_of(tests: &[(&SuiteReport, &TestReport)], changes: &Change
     let leaks = || failed().flat_map(|(_, test)| test.leaks.iter().map(move |leak| (leak, *test)));
     let counted = || leaks().filter(|(leak, _)| leak.waiver.is_none());
     let changed = counted().filter(|(leak, _)| changes.word(&leak.id).is_some());
-    let largest = changed.min_by(|(a, _), (b, _)| b.bytes_per_iteration.total_cmp(&a.bytes_per_iteration));
-    let (leak, test) = largest.or_else(|| counted().next())?;
+    let largest = changed.min_by(|(a, _), (b, _)| weight_of(b).total_cmp(&weight_of(a)));
+    let first = || failed().find_map(|(_, test)| Some((*culprit::worst_first(test).first()?, *test)));
+    let (leak, test) = largest.or_else(first)?;
     Some(culprit::of_leak(leak, test))
 }
 
@@ -310,7 +312,7 @@ fn test_section(
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
         html += &leak_block(leak, changes, style);
     }
-    if let Some(figure) = statistics(test) {
+    for figure in statistics(test) {
         html += &format!("<p style=\"font-size:13px\">{}</p>\n", escape(&figure));
     }
     Ok(html)

@@ -5,7 +5,7 @@
 //! notify anybody.
 
 use memgate_model::{
-    Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes, format_number_of,
+    Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes, format_number_of,
 };
 
 use crate::html::escape;
@@ -114,7 +114,7 @@ fn shortened(text: &str) -> String {
 
 fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String {
     let mut text = format!("\n<details><summary>{}</summary>\n\n", code(&qualified(suite, test)));
-    if let Some(figure) = statistics(test) {
+    for figure in statistics(test) {
         text += &format!("{}\n\n", inline(&figure));
     }
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
@@ -134,13 +134,16 @@ fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
         Some(reason) => format!("waived: {}", inline(reason)),
         None => format!("accept it for now: {}", code(&waive_command(leak, &style.until))),
     };
-    let bytes = format_bytes(leak.bytes_per_iteration);
-    format!(
-        "<pre>\n{}\n</pre>\n\n{} · {bytes}{} · {waiver}\n\n",
-        lines.join("\n"),
-        code(&leak.id),
-        leak.kind.per()
-    )
+    // Descriptors and threads have no bytes; their title has their number.
+    let bytes = match leak.kind {
+        LeakKind::Os => String::new(),
+        kind => format!(" · {}{}", format_bytes(leak.bytes_per_iteration), kind.per()),
+    };
+    let owner = match leak.owners.as_slice() {
+        [] => String::new(),
+        owners => format!(" · owner {}", inline(&owners.join(" "))),
+    };
+    format!("<pre>\n{}\n</pre>\n\n{}{bytes}{owner} · {waiver}\n\n", lines.join("\n"), code(&leak.id))
 }
 
 fn waivers(report: &RunReport) -> String {
@@ -255,5 +258,15 @@ mod tests {
                 assert!(text.contains("did not fit"), "{text}");
             }
         }
+    }
+    #[test]
+    fn a_descriptor_has_its_own_figure_and_no_bytes_and_each_leak_its_owner() {
+        let html = rendered(&markdown(&sample::mixed(), STEP_SUMMARY_BYTES));
+        assert!(html.contains("<p>1 descriptor per iteration (allowed 0), 12 iterations</p>"), "{html}");
+        assert!(html.contains("<code>o1-1b2e09a2b47d1e03</code> · accept it for now"), "{html}");
+        assert!(
+            html.contains("256 B per iteration · owner @\u{200b}maps anna@\u{200b}example.com"),
+            "{html}"
+        );
     }
 }

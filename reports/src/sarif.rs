@@ -394,4 +394,21 @@ mod tests {
         }
         assert_eq!(uri("src/größe x.cc"), "src/gr%C3%B6%C3%9Fe%20x.cc");
     }
+    /// Before, a descriptor had the bytes of the other leaks of its test.
+    #[test]
+    fn each_leak_has_the_figure_that_counts_it() {
+        let log = parsed(&sample::mixed());
+        let results = log["runs"][0]["results"].as_array().unwrap();
+        let text = |id: &str| {
+            let is_it = |r: &&serde_json::Value| r["partialFingerprints"]["memgateLeak/v1"] == id;
+            results.iter().find(is_it).unwrap()["message"]["text"].as_str().unwrap().to_owned()
+        };
+        let descriptor = text("o1-1b2e09a2b47d1e03");
+        assert!(
+            descriptor.contains("MapCache.scroll: 1 descriptor per iteration (allowed 0)"),
+            "{descriptor}"
+        );
+        let native = text("n1-00000000000000aa");
+        assert!(native.contains("MapCache.scroll: 16.2 KiB per iteration (allowed 4.0 KiB"), "{native}");
+    }
 }

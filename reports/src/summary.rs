@@ -5,7 +5,7 @@ use memgate_model::{
 };
 
 use crate::culprit;
-use crate::figures::{GAP, suite_figures, test_figures};
+use crate::figures::{GAP, figure_of, suite_figures, test_figures};
 use crate::visible::visible;
 use crate::words::own_outcome;
 use crate::worst::not_passed;
@@ -143,15 +143,17 @@ pub(crate) fn in_short(test: &TestReport) -> String {
     }
 }
 
-/// The figure on which a verdict is based, to be shown below the line with the leaking function; `None` if nothing
-/// exceeds its threshold, or if that line is already this figure.
-pub(crate) fn statistics(test: &TestReport) -> Option<String> {
-    culprit::of_test(test).and_then(|_| figure(test))
+/// The figures on which a verdict is based, the most important one first, to be shown below the line with the leaking
+/// function; empty if nothing exceeds its threshold. Without the first one if that line is already this figure.
+pub(crate) fn statistics(test: &TestReport) -> Vec<String> {
+    let figures = test_figures(test).into_iter().map(|figure| figure.replace(GAP, ", "));
+    figures.skip(usize::from(culprit::of_test(test).is_none())).collect()
 }
 
-/// A leak with its test, and the figure on which the verdict is based.
+/// A leak with its test, and the figure that counts it.
 pub(crate) fn of_a_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak) -> String {
-    let figure = figure(test).map_or_else(String::new, |figure| format!(": {figure}"));
+    let figure =
+        figure_of(leak, test).map_or_else(String::new, |figure| format!(": {}", figure.replace(GAP, ", ")));
     let of = format!("{}{figure}", qualified(suite, test));
     format!("{} ({})", culprit::of_leak(leak, test), visible(&of))
 }

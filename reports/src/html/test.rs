@@ -182,12 +182,13 @@ fn body(
     html.markup("<p class=facts>").text(own_outcome(test.outcome));
     html.text(&format!(" in {} · ", seconds(test.duration_s)));
     html.markup("<a").attribute("href", &format!("#{anchor}")).markup(">link to this test</a></p>");
-    let basis = statistics(test).filter(|_| matches!(test.verdict, Verdict::Fail | Verdict::Warn));
-    // The basis begins with the shortest reason, which is not shown twice.
-    if !test.reason.is_empty() && basis.as_ref().is_none_or(|basis| !basis.starts_with(&test.reason)) {
+    let judged = matches!(test.verdict, Verdict::Fail | Verdict::Warn);
+    let basis = if judged { statistics(test) } else { Vec::new() };
+    // A basis begins with the shortest reason, which is not shown twice.
+    if !test.reason.is_empty() && !basis.iter().any(|basis| basis.starts_with(&test.reason)) {
         html.element("p class=reason", &test.reason);
     }
-    if let Some(basis) = basis {
+    for basis in basis {
         html.element("p", &basis);
     }
     let until = waive_until(&report.started);
