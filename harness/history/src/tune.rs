@@ -84,6 +84,13 @@ pub enum Proposal {
         /// The largest one.
         most: f64,
     },
+    /// None: every commit leaves something in one execution. No run repeated the test, so it may be left only once.
+    Once {
+        /// The smallest figure.
+        least: f64,
+        /// The largest one.
+        most: f64,
+    },
     /// None: figures that vary from run to run fail no test. The same for a suite if most figures are zero.
     Noisy,
     /// No growth is allowed. An explicit threshold that allows some can be removed.
@@ -138,23 +145,24 @@ impl Proposal {
     #[must_use]
     pub const fn limit(self) -> Option<f64> {
         match self {
-            Self::Missing(_) | Self::Flaky(_) | Self::Leaks { .. } | Self::Noisy => None,
+            Self::Missing(_) | Self::Flaky(_) | Self::Leaks { .. } | Self::Once { .. } | Self::Noisy => None,
             Self::Zero { .. } => Some(0.0),
             Self::Largest { limit, .. } | Self::Usual { limit } => Some(limit),
         }
     }
 
-    /// Sorts by importance: leaks, flaky figures, then thresholds, larger before smaller.
+    /// Sorts by importance: leaks, flaky figures, what was not repeated, then thresholds, larger before smaller.
     #[must_use]
     pub fn worst_first(&self, other: &Self) -> Ordering {
         let rank = |proposal: &Self| match *proposal {
             Self::Leaks { most, .. } => (0, most),
             Self::Flaky(rate) => (1, rate),
-            Self::Largest { limit, .. } => (2, limit),
-            Self::Usual { limit } => (3, limit),
-            Self::Zero { removes } => (4, removes.unwrap_or(0.0)),
-            Self::Noisy => (5, 0.0),
-            Self::Missing(_) => (6, 0.0),
+            Self::Once { most, .. } => (2, most),
+            Self::Largest { limit, .. } => (3, limit),
+            Self::Usual { limit } => (4, limit),
+            Self::Zero { removes } => (5, removes.unwrap_or(0.0)),
+            Self::Noisy => (6, 0.0),
+            Self::Missing(_) => (7, 0.0),
         };
         let ((a, most_a), (b, most_b)) = (rank(self), rank(other));
         a.cmp(&b).then(most_b.total_cmp(&most_a))
@@ -214,7 +222,12 @@ fn propose(segment: &Segment<'_>, commits: &[Measured]) -> Proposal {
     let is_whole_suite = segment.per == Per::Suite;
     if !is_rounded(segment.metric) {
         if growing == commits.len() && !is_whole_suite {
-            return Proposal::Leaks { least, most };
+            let is_repeated = commits.iter().any(|commit| commit.figure.interval.is_some());
+            return if is_repeated {
+                Proposal::Leaks { least, most }
+            } else {
+                Proposal::Once { least, most }
+            };
         }
         if are_few(&values) {
             if is_whole_suite {
@@ -273,7 +286,7 @@ mod tests {
 
     fn commits(values: impl IntoIterator<Item = f64>) -> Vec<Measured> {
         let measured = |value| Measured {
-            figure: Figure { value, interval: None },
+            figure: Figure { value, interval: Some((value, value)) },
             disagrees: false,
             is_confirmed: value > 500.0,
         };
@@ -315,6 +328,19 @@ mod tests {
         ] {
             assert_eq!(found, expected, "{case}");
         }
+    }
+
+    /// Before, a lazy static that its threshold allows was to be fixed or waived.
+    #[test]
+    fn what_no_run_repeated_is_no_leak() {
+        let mut kept = commits([78.0; 12]);
+        kept.iter_mut().for_each(|commit| commit.figure.interval = None);
+        let proposal = |kept: &[Measured]| {
+            of(kept, Metric::NativeLiveBytes, Per::Iteration, Some((1024.0, true))).proposal
+        };
+        assert_eq!(proposal(&kept), Proposal::Once { least: 78.0, most: 78.0 });
+        kept[3].figure.interval = Some((78.0, 78.0));
+        assert_eq!(proposal(&kept), Proposal::Leaks { least: 78.0, most: 78.0 });
     }
 
     #[test]

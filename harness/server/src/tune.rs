@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use memgate_config::{Limit as Configured, NewThreshold, Place, Thresholds};
 use memgate_history::tune::{Limit, Proposal, Segment, Tuned, tune as tuned};
-use memgate_model::{Level, Per, format_value};
+use memgate_model::{Level, Per, format_amount, format_value};
 
 use crate::store::Series;
 use crate::text::heading;
@@ -57,8 +57,12 @@ impl Row<'_> {
 #[must_use]
 pub fn patch(selection: &Selection, rows: &[Row<'_>]) -> String {
     let mut text = format!("# memgate tune: {}", heading(selection));
-    let comments = rows.iter().filter_map(|row| Some(format!("# {}\n", comment(row)?)));
-    text.extend(comments);
+    text.extend(rows.iter().filter_map(|row| Some(format!("# {}\n", comment(row)?))));
+    let usual: String = rows.iter().filter_map(|row| Some(format!("#   {}\n", usual_need(row)?))).collect();
+    if !usual.is_empty() {
+        text += "# what suites usually need as a whole, for a limit with `per: suite`:\n";
+        text += &usual;
+    }
     let missing = rows.iter().filter(|row| matches!(row.tuned.proposal, Proposal::Missing(_))).count();
     if missing > 0 {
         text +=
@@ -70,7 +74,7 @@ pub fn patch(selection: &Selection, rows: &[Row<'_>]) -> String {
         by_test.entry(new.pattern()).or_default().push_str(&line);
     }
     if by_test.is_empty() {
-        return text + "# no threshold is proposed\n";
+        return text + "# no threshold of a test is proposed\n";
     }
     text += "thresholds:\n  tests:\n";
     for (pattern, lines) in by_test {
@@ -98,18 +102,29 @@ fn proposal(of: &Series, thresholds: &Thresholds) -> Tuned {
     tuned(&Segment { metric: of.metric, per, commits: &of.commits, limit })
 }
 
-/// Comment for a proposal that sets no threshold.
+/// Comment on a test that gets no threshold.
 fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
     let name = if of.name.is_empty() { of.suite.clone() } else { format!("{}::{}", of.suite, of.name) };
-    let value = |value: f64| format_value(of.metric, value);
     let (metric, commits, growing) = (of.metric.name(), tuned.commits, tuned.growing);
+    let range = |least: f64, most: f64| {
+        let most_of_it = format_amount(of.metric, most);
+        match least == most {
+            true => most_of_it,
+            false => format!("{} to {most_of_it}", format_value(of.metric, least)),
+        }
+    };
     Some(match tuned.proposal {
         Proposal::Leaks { least, most } => {
-            let range =
-                if least == most { value(most) } else { format!("{} to {}", value(least), value(most)) };
-            let on = if growing == commits { "each".to_owned() } else { growing.to_string() };
+            let (range, on) =
+                (range(least, most), if growing == commits { "each" } else { &growing.to_string() });
             format!(
-                "{name}: {metric} grows by {range} on {on} of the last {commits} commits: fix it, or `memgate waive` it"
+                "{name} leaks {range} per iteration ({metric}) on {on} of the last {commits} commits: fix it, or `memgate waive` it"
+            )
+        }
+        Proposal::Once { least, most } => {
+            format!(
+                "{name} leaves {} ({metric}) on each of the last {commits} commits, but was not repeated: it may be left only once",
+                range(least, most)
             )
         }
         Proposal::Flaky(rate) => {
@@ -118,16 +133,19 @@ fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
                 100.0 * rate
             )
         }
-        Proposal::Usual { limit } => {
-            format!(
-                "{name}: {metric} as a whole: {} covers what it usually needs in {commits} commits",
-                value(limit)
-            )
-        }
-        Proposal::Missing(_) | Proposal::Noisy | Proposal::Largest { .. } | Proposal::Zero { .. } => {
-            return None;
-        }
+        Proposal::Missing(_)
+        | Proposal::Noisy
+        | Proposal::Usual { .. }
+        | Proposal::Largest { .. }
+        | Proposal::Zero { .. } => return None,
     })
+}
+
+/// What a suite usually needs; `None`: it is no suite, or has no usual need.
+fn usual_need(Row { of, tuned }: &Row<'_>) -> Option<String> {
+    let Proposal::Usual { limit } = tuned.proposal else { return None };
+    let (suite, metric, commits) = (&of.suite, of.metric.name(), tuned.commits);
+    Some(format!("{suite}: {metric} {} covers {commits} commits", format_value(of.metric, limit)))
 }
 
 /// Evidence for a threshold, and its effect on past commits; `None`: none is proposed.
@@ -166,7 +184,7 @@ mod tests {
 
     fn series(name: &str, metric: Metric, values: &[f64]) -> Series {
         let measured = |value: &f64| Measured {
-            figure: Figure { value: *value, interval: None },
+            figure: Figure { value: *value, interval: (!name.is_empty()).then_some((*value, *value)) },
             disagrees: false,
             is_confirmed: false,
         };
@@ -182,9 +200,12 @@ mod tests {
     fn a_patch_lists_leaks_and_proposes_thresholds_with_their_evidence() {
         let mut seldom = vec![0.0; 70];
         seldom[3] = 96.0;
+        let mut once = series("Style.opens", Metric::NativeLiveBytes, &[78.0; 12]);
+        once.commits.iter_mut().for_each(|commit| commit.figure.interval = None);
         let series = [
             series("Cache.warm[x]", Metric::NativeLiveBytes, &seldom),
             series("Map.leaks", Metric::NativeLiveBytes, &[48.0; 12]),
+            once,
             series("Map.few", Metric::NativeLiveBytes, &[48.0; 3]),
             series("Files.open", Metric::OsFds, &[0.0; 12]),
             series("", Metric::OsRss, &[1e6; 20]),

@@ -60,7 +60,8 @@ struct Commit {
     /// The last of its runs.
     run: i64,
     figure: Figure,
-    grows: bool,
+    /// `None`: not known yet.
+    grows: Option<bool>,
     disagrees: bool,
 }
 
@@ -219,17 +220,26 @@ fn decoded<'r>(
 
 /// Runs of one commit count as one value: the largest.
 fn add(commits: &mut Vec<Commit>, of: &Run, figure: Figure) {
-    let grows = figure.interval.map_or(figure.value, |(low, _)| low) > 0.0;
+    let grows = grows(figure);
     match commits.last_mut().filter(|last| last.at == of.at) {
         Some(last) => {
             last.run = of.run;
-            last.disagrees |= last.grows != grows;
-            last.grows |= grows;
+            last.disagrees |= last.grows.zip(grows).is_some_and(|(last, this)| last != this);
+            last.grows = last.grows.or(grows);
             if figure.value > last.figure.value {
                 last.figure = figure;
             }
         }
         None => commits.push(Commit { at: of.at, run: of.run, figure, grows, disagrees: false }),
+    }
+}
+
+/// Does a figure grow? `None`: one execution left it, and none was repeated.
+fn grows(figure: Figure) -> Option<bool> {
+    match figure.interval {
+        Some((low, _)) => Some(low > 0.0),
+        None if figure.value > 0.0 => None,
+        None => Some(false),
     }
 }
 
@@ -264,4 +274,29 @@ fn values(commits: &[Commit]) -> Vec<f64> {
 
 fn figures(commits: &[Commit]) -> Vec<Figure> {
     commits.iter().map(|commit| commit.figure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before, a lazy static was flaky on a commit on which one run had a threshold that allows it.
+    #[test]
+    fn runs_disagree_only_if_both_know_whether_a_figure_grows() {
+        let once = |value| Figure { value, interval: None };
+        let repeated = |value| Figure { value, interval: Some((value, value)) };
+        for (runs, disagree) in [
+            ([once(78.0), repeated(0.0)], false),
+            ([once(78.0), repeated(78.0)], false),
+            ([once(0.0), repeated(78.0)], true),
+            ([repeated(78.0), repeated(0.0)], true),
+            ([repeated(78.0), repeated(78.0)], false),
+        ] {
+            let mut commits = Vec::new();
+            for figure in runs {
+                add(&mut commits, &Run { run: 1, at: 0, roster: 1 }, figure);
+            }
+            assert_eq!((commits.len(), commits[0].disagrees), (1, disagree), "{runs:?}");
+        }
+    }
 }
