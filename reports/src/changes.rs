@@ -61,7 +61,7 @@ impl Changes {
             let of =
                 |change| found.leaks.iter().filter(move |leak| leak.change == change).map(|leak| &leak.id);
             grew = of(Change::Grew).filter_map(|id| Some((id.clone(), counting.get(id)?.clone()))).collect();
-            let gone: BTreeSet<&String> = of(Change::Gone).collect();
+            let gone: BTreeSet<&String> = of(Change::Fixed).collect();
             ended.retain(|id, _| gone.contains(id));
         }
         let changed = differs || !new.is_empty() || !grew.is_empty() || !ended.is_empty();

@@ -1,8 +1,8 @@
-//! Comparison of two runs: which leaks are new, grew, shrank, are gone or stayed, and what cannot be compared because
+//! Comparison of two runs: which leaks are new, grew, shrank, are fixed or stayed, and what cannot be compared because
 //! only one of the runs judged a test.
 //!
 //! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
-//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is gone only if each of
+//! ([`Comparison::human`]), JSON or a page. Leaks with the same id are the same leak. A leak is fixed only if each of
 //! its tests was judged and does not have it ([`RunReport::tests_without_other_leaks`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub enum Change {
     /// Its test leaks less.
     Shrank,
     /// The second run judged each of its tests, and none has it.
-    Gone,
+    Fixed,
     /// It did not change.
     Same,
     /// The other run does not show whether it has it.
@@ -41,7 +41,7 @@ impl Change {
             Self::New => "new",
             Self::Grew => "grew",
             Self::Shrank => "shrank",
-            Self::Gone => "gone",
+            Self::Fixed => "fixed",
             Self::Same => "same",
             Self::NotCompared => "not compared",
         }
@@ -205,7 +205,7 @@ impl Comparison {
                         Change::New
                     }
                     (_, None) if tests.iter().all(|test| is_without(tests_after, test, tests_before)) => {
-                        Change::Gone
+                        Change::Fixed
                     }
                     (None, _) | (_, None) => Change::NotCompared,
                     (Some((old, _)), Some((new, names))) => grown(old, new, names, tests_before, tests_after),
@@ -272,7 +272,7 @@ impl Comparison {
             lines.push(String::new());
         }
         let counts =
-            [Change::New, Change::Grew, Change::Shrank, Change::Gone, Change::Same, Change::NotCompared]
+            [Change::New, Change::Grew, Change::Shrank, Change::Fixed, Change::Same, Change::NotCompared]
                 .map(|change| format!("{} {}", change.word(), self.count(change)));
         lines.push(format!(
             "{} · {} judged in both",
@@ -431,11 +431,11 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_new_gone_grew_or_stayed() {
+    fn a_leak_is_new_fixed_grew_or_stayed() {
         let id = "n1-5f1c09a2b47d1e03".to_owned();
         for (before, after, change) in [
             (fixed(), sample::leak(), Change::New),
-            (sample::leak(), fixed(), Change::Gone),
+            (sample::leak(), fixed(), Change::Fixed),
             (sample::leak(), scaled(2.0), Change::Grew),
             (sample::leak(), scaled(0.5), Change::Shrank),
             (sample::leak(), sample::leak(), Change::Same),
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_whose_test_was_not_judged_is_neither_new_nor_gone() {
+    fn a_leak_whose_test_was_not_judged_is_neither_new_nor_fixed() {
         let mut without = sample::leak();
         without.suites[0].tests[1].verdict = Verdict::Error;
         let told = Comparison::of(&sample::leak(), &without);
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_not_gone_while_its_class_leaks_as_a_whole_or_one_of_its_tests_was_left_out() {
+    fn a_leak_is_not_fixed_while_its_class_leaks_as_a_whole_or_one_of_its_tests_was_left_out() {
         let of = |report: &RunReport| Comparison::of(&sample::leak(), report).leaks;
         let mut covered = fixed();
         let tests = &mut covered.suites[0].tests;
@@ -524,11 +524,11 @@ mod tests {
         let ended = Comparison::of(&covered, &fixed()).leaks;
         assert_eq!(
             change(ended, "n1-of-the-class"),
-            Change::Gone,
+            Change::Fixed,
             "a class has an entry only while it leaks"
         );
         covered.suites[0].tests[1].confirmed = true;
-        assert_eq!(change(of(&covered), id), Change::Gone, "its test ran alone");
+        assert_eq!(change(of(&covered), id), Change::Fixed, "its test ran alone");
 
         let mut both = sample::leak();
         let second = TestReport { id: "MapCache.zoom".to_owned(), ..both.suites[0].tests[1].clone() };

@@ -64,7 +64,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Print the report of a session, in any format
     Report(ReportArgs),
-    /// Compare two runs: leaks that are new, grew or are gone
+    /// Compare two runs: leaks that are new, grew or are fixed
     Compare(CompareArgs),
     /// Show the leaks of a project over its commits
     #[command(subcommand, after_long_help = HISTORY_HELP)]
@@ -192,7 +192,7 @@ pub struct ReportArgs {
 /// What `compare` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
-    after_long_help = "A leak is gone only if its test was judged in the second run. The exit code is 0, or 2 if a report cannot be read.\n\nExamples:\n  memgate compare main/report.json .memgate/latest\n  memgate compare .memgate/20261123-101500-412 .memgate/latest --json"
+    after_long_help = "A leak is fixed only if its test was judged in the second run. The exit code is 0, or 2 if a report cannot be read.\n\nExamples:\n  memgate compare main/report.json .memgate/latest\n  memgate compare .memgate/20261123-101500-412 .memgate/latest --json"
 )]
 pub struct CompareArgs {
     /// Session folder or report.json of the first run.
