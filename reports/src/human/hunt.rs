@@ -34,7 +34,8 @@ pub(crate) fn hunted(hunt: &Hunt) -> String {
         );
     }
     if hunt.grew > 0 {
-        text += &format!("; {} may grow", hunt.grew);
+        let were = if hunt.grew == 1 { "was" } else { "were" };
+        text += &format!("; {} grew and {were} judged", hunt.grew);
     }
     if hunt.not_reached > 0 {
         text += &format!("; no time for {}", hunt.not_reached);
@@ -60,7 +61,7 @@ mod tests {
         assert_eq!(hunted(&all), text);
         let failures = ["A.a: it fails when it runs alone, again and again".to_owned()].to_vec();
         let rest = Hunt { grew: 1, not_reached: 5, failing: 2, failures, ..all };
-        let more = "; 1 may grow; no time for 5; 2 cannot be repeated: A.a: it fails when it runs alone, again and again; and 1 more";
+        let more = "; 1 grew and was judged; no time for 5; 2 cannot be repeated: A.a: it fails when it runs alone, again and again; and 1 more";
         assert_eq!(hunted(&rest), format!("{text}{more}"));
         let class =
             Hunt { classes: true, of: 1, repeated: 1, executions: (9, 9), one_in: 2, ..Hunt::default() };
