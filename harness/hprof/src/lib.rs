@@ -47,5 +47,5 @@ pub use restore::{Cropped, RestoreError, restore, uncrop};
 pub use rules::{Rules, RulesError};
 pub use texts::{Duplicate, Texts};
 pub use threads::{Local, StackFrame, Thread};
-pub use tree::{bytes, lonely, tree, tree_of_trimmed};
+pub use tree::{lonely, tree, tree_of_trimmed};
 pub use trim::{Packed, TrimError, trim, trim_file};

@@ -91,9 +91,8 @@ fn line(text: &mut String, indent: &str, rest: &str) {
     }
 }
 
-/// `160.1 kB`.
-#[must_use]
-pub fn bytes(count: u64) -> String {
+/// `160.1 kB`, as LeakCanary writes it.
+fn bytes(count: u64) -> String {
     if count < 1000 {
         return format!("{count} B");
     }

@@ -45,17 +45,26 @@ impl Analyze<'_> {
             return Ok(Answer { shown: Shown::LeakCanary(text), code, odd });
         }
         let largest = self.sizes(path, heap, &mut analysis, watch)?;
-        let shown = Shown::analysis(path, analysis, largest, self.top, self.exact);
+        let head = show::head_of(path, &analysis, self.nothing_asked(&analysis));
+        let shown = Shown::analysis(head, analysis, largest, self.top, self.exact);
         Ok(Answer { shown, code, odd })
+    }
+
+    /// No rule and no named class: the analysis looks for nothing.
+    const fn nothing_asked(&self, analysis: &Analysis) -> bool {
+        analysis.about.rules == 0 && self.leaks.is_empty()
     }
 
     /// The exit code; warns about parts that were not searched.
     fn code(&self, analysis: &Analysis, known_leaks: Option<&BTreeSet<String>>, watch: &Watch<'_>) -> u8 {
         let console = watch.console();
-        let nothing_asked = analysis.about.rules == 0 && self.leaks.is_empty();
+        let nothing_asked = self.nothing_asked(analysis);
         if nothing_asked {
             console.warning(
                 "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
+            );
+            console.hint(
+                "without rules, `memgate heap growth` compares dumps, and `memgate heap dominators` shows what holds most",
             );
         }
         for mistake in &analysis.mistakes {
@@ -99,7 +108,7 @@ impl Analyze<'_> {
             leak.retained = object.and_then(|object| dominators.retained(object));
         }
         if let Some((to, (threads, texts))) = &more {
-            let head = show::head_of(path, analysis);
+            let head = show::head_of(path, analysis, self.nothing_asked(analysis));
             let page = Page { head: &head, analysis, threads, texts }.html(&dump, &dominators);
             target::write(to, |out| {
                 out.write_all(page.as_bytes()).map_err(ExpectedError::file("write", to))
@@ -143,12 +152,33 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn leaks_that_nobody_looked_at_are_no_pass() {
+    fn of_an_empty_dump() -> Analysis {
         let empty = b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0";
         let (rules, quiet) = (Rules::default(), |_: &'static str, _: u64, _: Option<u64>| ());
         let heap = Heap::read(DumpFile::of_bytes(&empty[..]).unwrap(), &rules, &quiet).unwrap();
-        let mut analysis = heap.analyse(&rules, &Question::default(), &quiet).unwrap();
+        heap.analyse(&rules, &Question::default(), &quiet).unwrap()
+    }
+
+    /// Before, the output of a dump of HotSpot read as a pass where the warning was not seen, in a pipe.
+    #[test]
+    fn a_dump_in_which_nothing_was_looked_for_says_so_in_place_of_the_leaks() {
+        let mut analysis = of_an_empty_dump();
+        (analysis.about.file_bytes, analysis.about.heap_bytes) = (4_770_922, 1_024_000);
+        let head = |nothing_asked| show::head_of(Path::new("h3.hprof"), &analysis, nothing_asked).join("\n");
+        let unasked = head(true);
+        assert!(
+            unasked.contains("\nnothing was looked for: no rule knows a class of this dump"),
+            "{unasked}"
+        );
+        assert!(!unasked.contains("leaks"), "{unasked}");
+        let asked = head(false);
+        assert!(asked.contains("0 leaks retain 0 B") && asked.contains("4.5 MiB dump"), "{asked}");
+        assert!(asked.contains("1000.0 KiB; 0 threads"), "{asked}");
+    }
+
+    #[test]
+    fn leaks_that_nobody_looked_at_are_no_pass() {
+        let mut analysis = of_an_empty_dump();
         assert_eq!(code(&analysis, false), exit::PASS);
         assert_eq!(unseen(&analysis), None);
         analysis.not_looked_at = 1_200;

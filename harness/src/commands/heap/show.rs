@@ -2,8 +2,6 @@
 
 mod text;
 
-use std::path::Path;
-
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{Analysis, Bitmap, Container, Dominators, Growing, Index, Link, Texts, Thread, Together};
 use schemars::JsonSchema;
@@ -167,13 +165,12 @@ fn branch(dump: &Index, dominators: &Dominators, object: u32, depth: u32, top: u
 
 impl Shown {
     pub(super) fn analysis(
-        path: &Path,
+        head: Vec<String>,
         analysis: Analysis,
         largest: Vec<Tree>,
         top: usize,
         exact: bool,
     ) -> Self {
-        let head = head_of(path, &analysis);
         Self::Analysis { head, analysis: Box::new(analysis), largest, top, exact }
     }
 

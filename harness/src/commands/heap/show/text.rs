@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use memgate_hprof::{Analysis, Bitmap, Growing, Leak, Node, Pixels, Texts, Thread, bytes, lonely, tree};
+use memgate_hprof::{Analysis, Bitmap, Growing, Leak, Node, Pixels, Texts, Thread, lonely, tree};
+use memgate_model::format_bytes;
 
 use super::{Changed, ClassRow, Shown, Tree, printable};
 use crate::cli::HeapBy;
@@ -243,7 +244,11 @@ fn check_lines(
 }
 
 /// Origin of a dump and summary of the findings, in three lines.
-pub(in crate::commands::heap) fn head_of(path: &Path, analysis: &Analysis) -> Vec<String> {
+pub(in crate::commands::heap) fn head_of(
+    path: &Path,
+    analysis: &Analysis,
+    nothing_asked: bool,
+) -> Vec<String> {
     let about = &analysis.about;
     let name = about.process.clone();
     let name = name.unwrap_or_else(|| printable(&path.file_name().unwrap_or_default().to_string_lossy()));
@@ -259,9 +264,11 @@ pub(in crate::commands::heap) fn head_of(path: &Path, analysis: &Analysis) -> Ve
         more => format!("{more} oddities: {}, …", about.odd[0]),
     };
     let when = when(about.milliseconds).map_or_else(String::new, |when| format!(" of {when}"));
-    vec![
-        format!("heap of {name}{device}, {} dump{when}", bytes(about.file_bytes)),
-        format!("{} objects, {}; {} threads; {odd}", number(objects), bytes(about.heap_bytes), about.threads),
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let [file, heap] = [about.file_bytes, about.heap_bytes].map(|bytes| format_bytes(bytes as f64));
+    let found = if nothing_asked {
+        "nothing was looked for: no rule knows a class of this dump".to_owned()
+    } else {
         format!(
             "{} {} ({} objects); {}; {} unreachable",
             plural(analysis.leaks.len(), "leak retains", "leaks retain"),
@@ -273,7 +280,12 @@ pub(in crate::commands::heap) fn head_of(path: &Path, analysis: &Analysis) -> Ve
                 "object",
                 "objects"
             ),
-        ),
+        )
+    };
+    vec![
+        format!("heap of {name}{device}, {file} dump{when}"),
+        format!("{} objects, {heap}; {} threads; {odd}", number(objects), about.threads),
+        found,
     ]
 }
 
