@@ -103,7 +103,9 @@ pub fn test(view: &TestView) -> String {
         vec![
             words::measured(&point.sha, point.dirty),
             words::when(point.started_us),
-            value(point.value).unwrap_or_else(|| "not judged".to_owned()),
+            value(point.value).unwrap_or_else(|| {
+                if point.verdict.is_none() { "did not run" } else { "not judged" }.to_owned()
+            }),
             interval,
             format!("{}", point.run),
         ]
@@ -411,7 +413,11 @@ mod tests {
             metric: Metric::NativeLiveBytes,
             metrics: vec![Metric::NativeLiveBytes],
             rounded: false,
-            points: vec![point(Some(48.0), Some(Verdict::Fail)), point(None, None)],
+            points: vec![
+                point(Some(48.0), Some(Verdict::Fail)),
+                point(None, Some(Verdict::NotJudged)),
+                point(None, None),
+            ],
             leaks: Vec::new(),
             more_leaks: false,
             events: Vec::new(),

@@ -7,9 +7,10 @@
 use memgate_config::Reports;
 use memgate_model::{LeakKind, RunReport, Verdict, format_number_of};
 use memgate_reports::quoted;
-use memgate_server::view::LeakView;
+use memgate_server::store::Choice;
+use memgate_server::view::{LeakView, Point, TestView};
 
-use super::history::{Asked, Wanted};
+use super::history::Asked;
 use super::{run, settings};
 use crate::cli::{BisectArgs, RunArgs, Step};
 use crate::deliver;
@@ -28,14 +29,57 @@ const MOST_BETWEEN: usize = 1000;
 
 pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
-    let view = history::block_on(async {
+    let (view, test) = history::block_on(async {
         let asked = Asked::open(&request.of, console).await?;
-        let found = asked.store.leak(&asked.project, &asked.choice, &request.leak).await;
-        found.map_err(|why| history::store_error(&why))?.ok_or_else(|| asked.missing(Wanted::Leak))
+        let view = asked.leak(&request.leak).await?;
+        let test = asked.test_without_a_clean_commit(&view).await?;
+        Ok::<_, ExpectedError>((view, test))
     })??;
+    if let Some(born) = test.as_ref().and_then(|test| came_with_its_test(&view, test)) {
+        console.text(&born)?;
+        return Ok(exit::PASS);
+    }
     let suites: Vec<&str> = settings.config.suites.iter().map(|suite| suite.name.as_str()).collect();
     console.text(&recipe(&Came::of(&view)?, &suites)?)?;
     Ok(exit::PASS)
+}
+
+impl Asked {
+    /// The leak's test over the commits, if no commit was measured without the leak.
+    async fn test_without_a_clean_commit(&self, view: &LeakView) -> Result<Option<TestView>, ExpectedError> {
+        let without = view.came.as_ref().filter(|came| came.clean_sha.is_empty());
+        let test = without.and_then(|_| view.leak.tests.first()).and_then(|test| test.split_once("::"));
+        let Some((suite, name)) = test else { return Ok(None) };
+        let choice = Choice {
+            branch: view.came.as_ref().map(|came| came.branch.clone()).unwrap_or_default(),
+            environment: view.selection.environment.clone(),
+        };
+        let found = self.store.test(&self.project, &choice, suite, name, None).await;
+        found.map_err(|why| history::store_error(&why))
+    }
+}
+
+/// The answer for a leak that came with its test.
+fn came_with_its_test(view: &LeakView, test: &TestView) -> Option<String> {
+    let first = &view.came.as_ref()?.first_sha;
+    let safe = |text: &str| text.replace(char::is_control, " ");
+    let (first, before) = (safe(first), safe(before_its_test(first, &test.points)?));
+    Some(format!(
+        "# {} came with its test, as far as the history knows: {}::{} first ran at {first}, and had it.\n\
+         # At {before}, measured before, the test did not run: if it is there, run it there and ask again.\n",
+        view.leak.id,
+        safe(&test.suite),
+        safe(&test.name),
+    ))
+}
+
+/// The commit that was measured before the one on which a test first ran, if that is `first`.
+fn before_its_test<'p>(first: &str, points: &'p [Point]) -> Option<&'p str> {
+    let first_run = points.iter().position(|point| point.verdict.is_some())?;
+    let (before, since) = points.split_at(first_run);
+    let is_first = since.first().is_some_and(|point| point.sha == first);
+    let shas = before.iter().rev().map(|point| point.sha.as_str());
+    shas.filter(|_| is_first).find(|sha| !sha.is_empty() && *sha != first)
 }
 
 /// The history's data about when a leak appeared.
@@ -312,6 +356,29 @@ mod tests {
             text.contains("run --bisect=9 --leak") && text.contains("# Not all runs of a commit"),
             "{text}"
         );
+    }
+
+    /// Before, one was told to measure older commits, which could not help.
+    #[test]
+    fn a_leak_that_came_with_its_test_was_not_there_before_the_test() {
+        let point = |sha: &str, verdict| Point {
+            run: 1,
+            sha: sha.to_owned(),
+            place: 1,
+            started_us: 1,
+            value: None,
+            low: None,
+            high: None,
+            allowed: None,
+            verdict,
+            page: false,
+        };
+        let (old, dirty) = (point("aa", None), point("", None));
+        let born = [old.clone(), dirty, point("bb", Some(Verdict::Fail)), point("cc", Some(Verdict::Fail))];
+        assert_eq!(before_its_test("bb", &born), Some("aa"));
+        assert_eq!(before_its_test("cc", &born), None, "the test ran without it");
+        assert_eq!(before_its_test("bb", &born[2..]), None, "nothing was measured before");
+        assert_eq!(before_its_test("bb", &[old, point("aa", Some(Verdict::Pass)), born[2].clone()]), None);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use memgate_config::nearest;
 use memgate_history::Manifest;
-use memgate_model::{Metric, RunReport, format_list};
+use memgate_model::{Metric, RunReport, format_list, format_number_of};
 use memgate_server::store::{Choice, Store, StoreError, without_password};
 use memgate_server::text;
-use memgate_server::view::{LeakFilter, Selection, State, StateFilter};
+use memgate_server::view::{LeakFilter, LeakView, Selection, State, StateFilter};
 use serde::Serialize;
 
 use super::{report, settings};
@@ -111,11 +111,15 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
                 not_there("owner", &filter.owner, &view.owners).iter().for_each(|hint| console.hint(hint));
                 not_there("suite", &filter.suite, &view.suites).iter().for_each(|hint| console.hint(hint));
             }
-            asked.rendered(view, Wanted::Line, text::leaks)
+            let is_filtered = *state != LeakState::Alive || owner.is_some() || suite.is_some();
+            let is_empty = matches!(&view, Ok(Some(view)) if view.leaks.is_empty());
+            let not_kept =
+                if is_empty && !is_filtered && !asked.json { asked.not_kept().await? } else { None };
+            let shown = asked.rendered(view, Wanted::Line, text::leaks);
+            shown.map(|shown| shown + not_kept.as_deref().unwrap_or_default())
         }
         HistoryCommand::Leak { leak, .. } => {
-            let view = asked.store.leak(&asked.project, &asked.choice, leak).await;
-            asked.rendered(view, Wanted::Leak, text::leak)
+            asked.rendered(Ok::<_, StoreError>(Some(asked.leak(leak).await?)), Wanted::Leak, text::leak)
         }
         HistoryCommand::Test { test, metric, .. } => {
             let metric = metric.as_deref().map(str::parse::<Metric>).transpose().map_err(|why| {
@@ -221,6 +225,33 @@ impl Asked {
         written?;
         self.rendered(Ok::<_, StoreError>(found.then_some(())), Wanted::Line, |()| String::new())?;
         Ok(exit::PASS)
+    }
+
+    /// A leak by its id.
+    pub(super) async fn leak(&self, id: &str) -> Result<LeakView, ExpectedError> {
+        let found = self.store.leak(&self.project, &self.choice, id).await;
+        if let Some(view) = found.map_err(|why| history::store_error(&why))? {
+            return Ok(view);
+        }
+        let any = LeakFilter { state: StateFilter::Any, ..LeakFilter::default() };
+        let known = self.store.leaks(&self.project, &self.choice, &any).await;
+        let known = known.map_err(|why| history::store_error(&why))?.map_or_else(Vec::new, |view| view.leaks);
+        let missing = self.missing(Wanted::Leak);
+        Err(match nearest(id, known.iter().map(|leak| leak.id.as_str())) {
+            Some(near) => ExpectedError::missing(missing.to_string(), format!("did you mean {near}?")),
+            None => missing,
+        })
+    }
+
+    /// A line about a branch without leaks of its own whose newest run has some; `None`: that has none either.
+    async fn not_kept(&self) -> Result<Option<String>, ExpectedError> {
+        let runs = self.store.runs(&self.project, &self.choice, None).await;
+        let runs = runs.map_err(|why| history::store_error(&why))?;
+        let newest = runs.as_ref().and_then(|view| view.runs.first()).filter(|run| run.leaks > 0);
+        Ok(newest.map(|run| {
+            let leaks = format_number_of(run.leaks, "leak");
+            format!("its newest run, {}, has {leaks}: only lines keep leaks, reviews do not\n", run.run)
+        }))
     }
 
     /// The error for an entry that is not in the history.

@@ -70,4 +70,7 @@ fn git_finds_the_commit_that_brought_a_leak() {
     project.memgate(&["run", "--bisect", "--leak", &id[..9], "--", "./engine_tests"]).ends_with(128);
     project.memgate(&[&step[..5], &["No.Such", "--", "./engine_tests"]].concat()).ends_with(125);
     project.memgate(&["bisect", "n1-0000000000000000"]).ends_with(2).says("no such leak");
+    let cut = &id[..id.len() - 1];
+    project.memgate(&["history", "leak", cut]).ends_with(2).says(&format!("did you mean {id}?"));
+    project.memgate(&["bisect", cut]).ends_with(2).says(&format!("did you mean {id}?"));
 }

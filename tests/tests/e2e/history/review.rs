@@ -134,6 +134,8 @@ fn the_local_history_is_a_base_where_it_is_asked_for_and_tells_waivers_that_have
         run.report().base.is_none() && !run.stderr.contains("base: "),
         "by default nothing is known: {run}"
     );
+    let leaks = project.memgate(&["history", "leaks", "--branch", "fix → main"]);
+    assert!(leaks.ends_with(0).stdout.contains("has 1 leak: only lines keep leaks"), "{leaks}");
     configure(&project, "  known: allow\n");
     let run = review(&project, &sha);
     run.ends_with(1).says("base: none (no whole run of main");
