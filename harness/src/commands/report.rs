@@ -18,8 +18,14 @@ pub(super) fn report(request: &ReportArgs, console: &Console) -> Result<u8, Expe
         return Ok(exit::PASS);
     }
     let screen = console.stdout_screen(request.verbose);
-    console.result(&deliver::rendered(&report, request.format, Some(&file), screen)?)?;
+    console.result(&deliver::rendered(&report, request.format, Some(&full(file)), screen)?)?;
     Ok(exit::PASS)
+}
+
+/// The page that a run names, if it is beside the report.
+fn full(report: PathBuf) -> PathBuf {
+    let page = report.with_file_name("report.html");
+    if report.ends_with("report.json") && page.is_file() { page } else { report }
 }
 
 /// The report of a session folder, or a report file itself, and where it is.
@@ -41,6 +47,16 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn the_page_of_the_run_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let [report, page, other] =
+            ["report.json", "report.html", "a.json"].map(|name| folder.path().join(name));
+        assert_eq!(full(report.clone()), report, "there is no page");
+        fs::write(&page, "").unwrap();
+        assert_eq!((full(report), full(other.clone())), (page, other));
+    }
 
     #[test]
     fn what_is_no_report_is_told_as_such() {
