@@ -52,4 +52,4 @@ pub use source::Place;
 pub use template::{Facts, ProjectKind, SuiteFact, init_template};
 pub use value::glob::{FrameGlob, Glob, TargetGlob, TestGlob};
 pub use value::size::{format_size, parse_size};
-pub use waive::{NewWaiver, WaiveError, append_waiver};
+pub use waive::{NewWaiver, WaiveError, append_waiver, extend_waiver};

@@ -112,6 +112,28 @@ pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Res
     if added.iter().map(|(added, _)| added).eq(expected) { Ok(result) } else { Err(WaiveError::Layout) }
 }
 
+/// The text of the waivers file, or of a configuration, with another date for the waiver of this leak in these tests.
+///
+/// # Errors
+/// Its date cannot be found or replaced.
+pub fn extend_waiver(
+    existing: &str,
+    file_name: &str,
+    (leak, test): (&str, Option<&str>),
+    until: Until,
+) -> Result<String, WaiveError> {
+    let root = parse(&Source::new(file_name, existing))?.ok_or(WaiveError::Layout)?;
+    let named = (leak.to_owned(), test.map(str::to_owned));
+    let date = dates(&root).into_iter().find(|(waiver, _)| *waiver == named);
+    let (_, date) = date.ok_or(WaiveError::Layout)?;
+    let before = existing.get(..date.start).ok_or(WaiveError::Layout)?;
+    let after = existing.get(date.end..).ok_or(WaiveError::Layout)?;
+    let result = format!("{before}{until}{after}");
+    let changed = parse(&Source::new(file_name, &result)).ok().flatten().ok_or(WaiveError::Layout)?;
+    let [old, new] = [&root, &changed].map(|root| leaks(root).into_iter().map(|(named, _)| named));
+    if new.eq(old) { Ok(result) } else { Err(WaiveError::Layout) }
+}
+
 fn parse(source: &Source) -> Result<Option<Rc<Node>>, WaiveError> {
     yaml::parse(source).map_err(|error| {
         let source = Arc::new(Source::new(&source.name, &source.text));
@@ -127,6 +149,16 @@ type Named = (String, Option<String>);
 
 /// Every `leak` of the file with its `test` and its position.
 fn leaks(root: &Node) -> Vec<(Named, Span)> {
+    waivers(root).into_iter().map(|(named, leak, _)| (named, leak)).collect()
+}
+
+/// Every `leak` of the file with its `test` and the position of its date.
+fn dates(root: &Node) -> Vec<(Named, Span)> {
+    waivers(root).into_iter().filter_map(|(named, _, until)| Some((named, until?))).collect()
+}
+
+/// Every `leak` of the file with its `test`, its position, and that of its date.
+fn waivers(root: &Node) -> Vec<(Named, Span, Option<Span>)> {
     let Some(Kind::Sequence(items)) = get(root, "waivers").map(|(_, waivers)| &waivers.kind) else {
         return Vec::new();
     };
@@ -137,7 +169,8 @@ fn leaks(root: &Node) -> Vec<(Named, Span)> {
     };
     let leak = |item: &Rc<Node>| {
         let (leak, span) = text(item, "leak")?;
-        Some(((leak, text(item, "test").map(|(test, _)| test)), span))
+        let until = text(item, "until").map(|(_, until)| until);
+        Some(((leak, text(item, "test").map(|(test, _)| test)), span, until))
     };
     items.iter().filter_map(leak).collect()
 }
@@ -326,6 +359,27 @@ waivers:
             assert_eq!(text.contains("\r\n"), existing.contains("\r\n"));
             assert!(!existing.contains("\r\n") || text.lines().count() == text.matches("\r\n").count(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_waiver_that_has_ended_gets_another_date_and_keeps_the_rest() {
+        let id = waiver().leak;
+        let until = waiver().until;
+        let extended = |text: &str, test: Option<&str>| extend_waiver(text, "w.yaml", (&id, test), until);
+        for date in ["2026-11-15", "\"2026-11-15\"", "2026-11-15 # soon"] {
+            let text = |date: &str| {
+                format!(
+                    "# mine\nwaivers:\n  - {{ frame: a, reason: r, until: 2026-11-15 }}\n  - leak: {id}\n    test: \"A.*\"\n    \
+                     until: {date}\n    reason: r\n"
+                )
+            };
+            let want = text(&date.replace('"', "").replace("2026-11-15", "2027-03-01"));
+            assert_eq!(extended(&text(date), Some("A.*")).unwrap(), want);
+            assert!(extended(&text(date), None).is_err(), "another waiver");
+        }
+        let flow = |date: &str| format!("{{ waivers: [{{ leak: {id}, until: {date}, reason: r }}] }}");
+        assert_eq!(extended(&flow("2026-11-15"), None).unwrap(), flow("2027-03-01"));
+        assert!(extended(&format!("waivers: [{{ leak: {id} }}]"), None).is_err(), "it has no date");
     }
 
     #[test]

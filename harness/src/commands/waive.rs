@@ -1,9 +1,11 @@
-//! `memgate waive`: appends a waiver to the waivers file.
+//! `memgate waive`: appends a waiver to the waivers file, or extends one that has ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memgate_config::{NewWaiver, Place, TestGlob, Waiver, WaiverTarget, append_waiver};
+use memgate_config::{
+    NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
+};
 use memgate_model::{Leak, LeakKind, TestReport};
 
 use super::{report, settings};
@@ -17,15 +19,21 @@ const MOST_SESSIONS: usize = 20;
 
 pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.config.as_deref())?;
-    if request.until.over(settings::world()?.today) {
+    let today = settings::world()?.today;
+    if request.until.over(today) {
         return Err(ExpectedError::Usage {
             what: format!("cannot waive: {} is past, the waiver would cover nothing", request.until),
             hint: "`--until` takes the last day of the waiver".to_owned(),
         });
     }
-    if let Some(place) = waived_at(request, console) {
+    let covering = covering(request, console);
+    // One that has not ended counts first.
+    if let Some(waiver) = covering.iter().min_by_key(|waiver| waiver.until.over(today)) {
+        if waiver.until.over(today) {
+            return extend(request, waiver, console);
+        }
         return Err(ExpectedError::usage(
-            format!("cannot waive: the leak is waived already at {place}"),
+            format!("cannot waive: the leak is waived already at {}", waiver.place),
             "change the date there",
         ));
     }
@@ -58,16 +66,45 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     Ok(exit::PASS)
 }
 
-/// The waiver in memgate.yaml or in the waivers file that covers the leak already. A configuration with mistakes has
-/// none: the next run reports them.
-fn waived_at(request: &WaiveArgs, console: &Console) -> Option<Place> {
-    let settings = settings::load(request.config.config.as_deref(), console).ok()?;
+/// The waivers in memgate.yaml and in the waivers file that cover the leak already, or did until they ended. A
+/// configuration with mistakes has none: the next run reports them.
+fn covering(request: &WaiveArgs, console: &Console) -> Vec<Waiver> {
+    let Ok(settings) = settings::load(request.config.config.as_deref(), console) else { return Vec::new() };
     let wanted = WaiverTarget::Leak(request.leak.clone());
     let covers = |waiver: &Waiver| {
         let test = waiver.test.as_ref().map(TestGlob::text);
         waiver.target == wanted && (test.is_none() || test == request.test.as_deref())
     };
-    settings.config.waivers.into_iter().find(covers).map(|waiver| waiver.place)
+    settings.config.waivers.into_iter().filter(covers).collect()
+}
+
+/// Gives a waiver that has ended its new date. Its reason and owner stay.
+fn extend(request: &WaiveArgs, waiver: &Waiver, console: &Console) -> Result<u8, ExpectedError> {
+    let Waiver { until, place, .. } = waiver;
+    let test = waiver.test.as_ref().map(TestGlob::text);
+    let Place::File { file, .. } = place.clone() else { return Err(ended(waiver)) };
+    // A waiver for all tests covers more than these.
+    if test != request.test.as_deref() {
+        return Err(ended(waiver));
+    }
+    let file = Path::new(&*file);
+    let existing = settings::read(file)?.ok_or_else(|| ended(waiver))?;
+    let text = extend_waiver(&existing, &file.display().to_string(), (&request.leak, test), request.until)
+        .map_err(|why| cannot(file, &why))?;
+    write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
+    let tests = test.map(|test| format!(" in {test}")).unwrap_or_default();
+    console.line(&format!(
+        "waived {}{tests} until {} at {place}, which ended on {until}; its reason stays",
+        request.leak, request.until
+    ));
+    Ok(exit::PASS)
+}
+
+fn ended(Waiver { until, place, .. }: &Waiver) -> ExpectedError {
+    ExpectedError::usage(
+        format!("cannot waive: the leak's waiver at {place} ended on {until}"),
+        "change the date there, or remove that waiver",
+    )
 }
 
 fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
@@ -80,15 +117,15 @@ fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), 
         until: request.until,
         comment,
     };
-    let text = append_waiver(&existing, &file.display().to_string(), &waiver).map_err(|why| {
-        let why = why.to_string();
-        let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
-        ExpectedError::Usage {
-            what: format!("{}: cannot waive: {what}", file.display()),
-            hint: hint.to_owned(),
-        }
-    })?;
+    let text =
+        append_waiver(&existing, &file.display().to_string(), &waiver).map_err(|why| cannot(file, &why))?;
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
+}
+
+fn cannot(file: &Path, why: &WaiveError) -> ExpectedError {
+    let why = why.to_string();
+    let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
+    ExpectedError::usage(format!("{}: cannot waive: {what}", file.display()), hint)
 }
 
 /// A leak of a report, and the tests that have it, each with its suite: at least one.
@@ -149,7 +186,7 @@ mod tests {
     use memgate_model::{RunReport, Runner, SuiteReport, Verdict};
 
     use super::*;
-    use crate::cli::ConfigArgs;
+    use crate::cli::{ColorChoice, ConfigArgs};
 
     #[test]
     fn a_waiver_is_added_once_and_is_then_in_the_configuration() {
@@ -170,6 +207,35 @@ mod tests {
         let again = add(&request, &file, None).unwrap_err();
         assert!(again.to_string().contains("waived already"), "{again}");
         assert_eq!(fs::read_to_string(&file).unwrap(), text, "and the file is as it was");
+    }
+
+    #[test]
+    fn a_waiver_that_has_ended_is_extended_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("w.yaml");
+        let text = |until: &str| {
+            format!("waivers:\n  - {{ leak: n1-5f1c09a2b47d1e03, reason: r, until: {until} }}\n")
+        };
+        let ended = text("2026-11-15");
+        fs::write(&file, &ended).unwrap();
+        let named = (file.to_str().unwrap(), ended.as_str());
+        let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap();
+        let extended = |test: Option<&str>| {
+            let request = WaiveArgs {
+                config: ConfigArgs::default(),
+                leak: "n1-5f1c09a2b47d1e03".into(),
+                test: test.map(str::to_owned),
+                reason: "again".into(),
+                until: Until::Never,
+                owner: None,
+            };
+            extend(&request, &config.waivers[0], &Console::new(ColorChoice::Never))
+        };
+        let why = extended(Some("A.*")).unwrap_err().to_string();
+        assert!(why.ends_with("w.yaml:2 ended on 2026-11-15"), "it covers more than that: {why}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), ended);
+        extended(None).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), text("never"));
     }
 
     #[test]
