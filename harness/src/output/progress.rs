@@ -27,6 +27,8 @@ pub struct Progress<'a> {
     /// Whether the remaining time can be estimated.
     estimates: bool,
     done: u64,
+    /// When the last test ended, since the start.
+    ended: Duration,
     shown: Shown,
     started: Instant,
 }
@@ -60,14 +62,23 @@ impl<'a> Progress<'a> {
     fn new(console: &'a Console, title: &str, (total, estimates): (Option<u64>, bool), live: bool) -> Self {
         let started = Instant::now();
         let shown = if live {
-            let bar = bar(title, (total, estimates));
+            let bar = bar(title, total);
             console.set_bar(Some(bar.clone()));
             Shown::Bar(bar)
         } else {
             Shown::Lines { next: started + QUIET }
         };
         console.step(Step { phase: title, done: 0, of: total, now: "" });
-        Self { console, title: title.to_owned(), total, estimates, done: 0, shown, started }
+        Self {
+            console,
+            title: title.to_owned(),
+            total,
+            estimates,
+            done: 0,
+            ended: Duration::ZERO,
+            shown,
+            started,
+        }
     }
 
     /// Sets a new total.
@@ -80,15 +91,20 @@ impl<'a> Progress<'a> {
 
     /// `done` tests have ended; `status` says what runs now and the verdict so far.
     pub fn update(&mut self, done: u64, status: &str) {
-        self.done = done;
+        let elapsed = self.started.elapsed();
+        if done != self.done {
+            (self.done, self.ended) = (done, elapsed);
+        }
         // A build may compile for minutes before it runs a test.
         let status = if done == 0 && self.total.is_none() && status.is_empty() { NO_TEST } else { status };
         let of = self.total;
         self.console.step(Step { phase: &self.title, done, of, now: status });
+        let left = time_left(done, of.filter(|_| self.estimates), (self.ended, elapsed))
+            .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
         match &mut self.shown {
             Shown::Bar(bar) => {
                 bar.set_position(done);
-                bar.set_message(one_line(status));
+                bar.set_message(one_line(status) + &left);
             }
             Shown::Lines { next } if Instant::now() >= *next => {
                 *next = Instant::now() + PLAIN_INTERVAL;
@@ -97,7 +113,7 @@ impl<'a> Progress<'a> {
                     done,
                     (self.total, self.estimates),
                     &one_line(status),
-                    self.started.elapsed(),
+                    (elapsed, &left),
                 ));
             }
             Shown::Lines { .. } => {}
@@ -114,11 +130,10 @@ impl Drop for Progress<'_> {
     }
 }
 
-fn bar(title: &str, (total, estimates): (Option<u64>, bool)) -> ProgressBar {
-    let template = match (total, estimates) {
-        (Some(_), true) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left",
-        (Some(_), false) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {elapsed}",
-        (None, _) => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
+fn bar(title: &str, total: Option<u64>) -> ProgressBar {
+    let template = match total {
+        Some(_) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {elapsed}",
+        None => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
     };
     // The template is ours: tests below find an error in it, and a user would only lose the colours.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -133,12 +148,10 @@ fn plain_line(
     done: u64,
     (total, estimates): (Option<u64>, bool),
     status: &str,
-    elapsed: Duration,
+    (elapsed, left): (Duration, &str),
 ) -> String {
     let most = if estimates { "" } else { "at most " };
     let of = total.map_or_else(String::new, |total| format!(" of {most}{total}"));
-    let left = time_left(done, total.filter(|_| estimates), elapsed)
-        .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
     if status == NO_TEST {
         return format!("{title}: {status}, {} s", elapsed.as_secs());
     }
@@ -147,10 +160,13 @@ fn plain_line(
     format!("{title}: {done}{of}{status}, {} s{left}", elapsed.as_secs())
 }
 
-fn time_left(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duration> {
+/// The time that the other tests take if they are as quick as those that ended, by `ended`. A test that takes longer does
+/// not raise it: then it is not known any more.
+fn time_left(done: u64, total: Option<u64>, (ended, elapsed): (Duration, Duration)) -> Option<Duration> {
     let left = total?.checked_sub(done)?;
     let done = u32::try_from(done).ok().filter(|done| *done > 0)?;
-    (elapsed / done).checked_mul(u32::try_from(left).ok()?)
+    let whole = (ended / done).checked_mul(u32::try_from(left).ok()?)?;
+    whole.checked_sub(elapsed.saturating_sub(ended))
 }
 
 /// A test's name comes from the tested process: it must not control the terminal.
@@ -165,13 +181,15 @@ mod tests {
 
     #[test]
     fn a_plain_line_tells_how_far_it_is_and_what_is_left() {
-        let line = plain_line("confirming", 3, (Some(9), true), "MapCache.scroll", Duration::from_secs(6));
+        let seconds = Duration::from_secs;
+        let left = (seconds(6), ", about 12 s left");
+        let line = plain_line("confirming", 3, (Some(9), true), "MapCache.scroll", left);
         assert_eq!(line, "confirming: 3 of 9, MapCache.scroll, 6 s, about 12 s left");
-        let line = plain_line("rounds", 3, (Some(9), false), "MapTest", Duration::from_secs(6));
+        let line = plain_line("rounds", 3, (Some(9), false), "MapTest", (seconds(6), ""));
         assert_eq!(line, "rounds: 3 of at most 9, MapTest, 6 s", "later rounds are of fewer tests");
-        let line = plain_line("screening", 0, (None, true), "A.b", Duration::from_secs(2));
+        let line = plain_line("screening", 0, (None, true), "A.b", (seconds(2), ""));
         assert_eq!(line, "screening: 0, A.b, 2 s");
-        let line = plain_line("screening", 0, (None, true), NO_TEST, Duration::from_secs(2));
+        let line = plain_line("screening", 0, (None, true), NO_TEST, (seconds(2), ""));
         assert_eq!(line, "screening: no test has begun, 2 s");
     }
 
@@ -189,6 +207,20 @@ mod tests {
     }
 
     #[test]
+    fn a_bar_tells_what_is_left_only_after_a_test_has_ended() {
+        let console = Console::new(ColorChoice::Never);
+        let mut progress = Progress::new(&console, "confirming", (Some(3), true), true);
+        let message = |progress: &Progress<'_>| match &progress.shown {
+            Shown::Bar(bar) => bar.message(),
+            Shown::Lines { .. } => panic!("{progress:?}"),
+        };
+        progress.update(0, "A.b");
+        assert_eq!(message(&progress), "A.b", "nothing is known yet");
+        progress.update(1, "A.c");
+        assert!(message(&progress).starts_with("A.c, about "), "{}", message(&progress));
+    }
+
+    #[test]
     fn names_cannot_steer_the_terminal() {
         assert_eq!(one_line("a\x1b[2Jb\n::error::"), r"a\u{1b}[2Jb\n::error::");
     }
@@ -196,19 +228,27 @@ mod tests {
     #[test]
     fn all_templates_are_well_formed() {
         for total in [Some(3), None] {
-            assert_eq!(bar("x", (total, true)).length(), total);
+            assert_eq!(bar("x", total).length(), total);
         }
-        for last in ["{eta} left", "{elapsed}"] {
-            let template =
-                format!("{{prefix}} {{wide_bar:.cyan/dim}} {{pos}}/{{len}}  {{msg:.bold}}  {last}");
-            assert!(ProgressStyle::with_template(&template).is_ok());
+        for template in
+            ["{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {elapsed}", "{spinner} {pos}"]
+        {
+            assert!(ProgressStyle::with_template(template).is_ok());
         }
     }
 
     #[test]
     fn nothing_is_left_to_tell_of_an_unknown_end() {
-        assert_eq!(time_left(3, None, Duration::from_secs(1)), None);
-        assert_eq!(time_left(0, Some(3), Duration::from_secs(1)), None);
-        assert_eq!(time_left(5, Some(3), Duration::from_secs(1)), None);
+        let second = (Duration::from_secs(1), Duration::from_secs(1));
+        assert_eq!(time_left(3, None, second), None);
+        assert_eq!(time_left(0, Some(3), second), None);
+        assert_eq!(time_left(5, Some(3), second), None);
+    }
+
+    #[test]
+    fn the_time_left_never_rises_while_a_test_runs() {
+        let left = |elapsed| time_left(2, Some(5), (Duration::from_secs(6), Duration::from_secs(elapsed)));
+        assert_eq!([6, 10, 15].map(left), [9, 5, 0].map(|left| Some(Duration::from_secs(left))));
+        assert_eq!(left(16), None, "the third one takes longer than all others together should");
     }
 }
