@@ -159,7 +159,7 @@ impl ExpectedError {
                 "wrap a test command (`memgate run -- build/my_tests`), or write a configuration with `memgate init`"
                     .to_owned(),
             ),
-            Self::NoSuites(_) => Some("add `suites:`, or wrap a test command: `memgate run -- build/my_tests`".to_owned()),
+            Self::NoSuites(_) => Some("name one under `suites:` (`unit: { run: [build/my_tests] }`), or wrap a test command: `memgate run -- build/my_tests`".to_owned()),
             Self::UnknownSuite { known, .. } => Some(format!("it has: {}", known.join(", "))),
             Self::Interrupted(session) => {
                 Some(format!("judge it as it is: memgate gate {}", session.display()))
@@ -169,6 +169,9 @@ impl ExpectedError {
             | Self::Session { hint, .. }
             | Self::Missing { hint, .. }
             | Self::Machinery { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
+            Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Some("the disk is full: make room, or name a folder on another disk".to_owned())
+            }
             Self::Configuration(_) | Self::File { .. } => None,
         }
     }
@@ -285,5 +288,10 @@ mod tests {
         };
         assert_eq!(error.to_string(), "there is no suite `engin` in memgate.yaml");
         assert_eq!(error.hint().as_deref(), Some("it has: engine, replay"));
+        let hint = |why: i32| {
+            ExpectedError::file("write", "x.log".as_ref())(std::io::Error::from_raw_os_error(why)).hint()
+        };
+        let full = "the disk is full: make room, or name a folder on another disk";
+        assert_eq!((hint(28).as_deref(), hint(2)), (Some(full), None));
     }
 }

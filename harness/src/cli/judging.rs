@@ -38,7 +38,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Run this suite of the configuration only (repeatable).
-    #[arg(long = "suite", value_name = "SUITE", conflicts_with = "program")]
+    #[arg(long = "suite", value_name = "SUITE")]
     pub(crate) suites: Vec<String>,
     /// Run only tests whose name matches, in GoogleTest's syntax (`MapCache.*:-*.slow`).
     #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]

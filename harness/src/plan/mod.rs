@@ -400,5 +400,9 @@ mod tests {
         let typo = RunArgs { suites: vec!["engin".into()], ..request() };
         let typo = plan(&settings(YAML), &typo, &world()).unwrap_err();
         assert_eq!(typo.hint().as_deref(), Some("it has: engine, replay, app"));
+        let both = RunArgs { suites: vec!["engine".into()], program: vec!["./t".into()], ..request() };
+        let both = plan(&settings(YAML), &both, &world()).unwrap_err();
+        let why = "`--suite engine` runs the command of memgate.yaml, and there is another one after `--`";
+        assert_eq!(both.to_string(), why);
     }
 }

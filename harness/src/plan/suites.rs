@@ -19,6 +19,14 @@ pub(super) fn suites(
 ) -> Result<Vec<PlannedSuite>, ExpectedError> {
     let config = &settings.config;
     if !request.program.is_empty() {
+        if let Some(name) = request.suites.first() {
+            return Err(ExpectedError::usage(
+                format!(
+                    "`--suite {name}` runs the command of memgate.yaml, and there is another one after `--`"
+                ),
+                "leave out one of them",
+            ));
+        }
         check_braces(&request.program)?;
         let typed = wrapped(config, request, world);
         return Ok(vec![match of_command(config, &request.program) {

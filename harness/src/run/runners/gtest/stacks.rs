@@ -51,7 +51,7 @@ pub(super) async fn complete(
             let (name, tests) = (&suite.facts.name, format_counted(left as f64, "test"));
             context.console.warning(&format!(
                 "{name}: {tests} {why}: the call stacks of what the screen saw are not known; \
-                 `native: {{ stacks: always }}` takes them there"
+                 `measure: {{ native: {{ stacks: always }} }}` takes them there"
             ));
         }
     }
