@@ -53,6 +53,8 @@ pub struct SuiteInput {
     pub confirmations: BTreeMap<String, ConfirmationInput>,
     /// Duration of repetitions that were ended without a result. Their processes are not among `confirmations`.
     pub lost: Duration,
+    /// Whether `--filter` also selects tests whose programs get a filter as an argument.
+    pub takes_filter: bool,
     /// Why the suite as a whole could not be measured. Any of them makes the suite an error.
     pub problems: Vec<Problem>,
     /// Results of the launcher's runs of a JVM suite. `None`: not a JVM suite. [`Self::screen`] is then the build's own

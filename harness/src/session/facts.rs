@@ -84,6 +84,9 @@ pub struct SuiteFacts {
     /// Its heap dumps that were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heap: Vec<HeapCheck>,
+    /// Whether `--filter` also selects tests whose programs get a filter as an argument (`ctest`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_filter: bool,
     /// Why it could not be measured as a whole.
     pub problems: Vec<Problem>,
 }
@@ -336,6 +339,7 @@ impl SuiteFacts {
             lost_s: 0.0,
             hunt: None,
             heap: Vec::new(),
+            takes_filter: false,
             problems: Vec::new(),
         }
     }
@@ -361,6 +365,7 @@ impl SuiteFacts {
                 .iter()
                 .map(|(test, c)| (test.clone(), c.input(&mut known, record)))
                 .collect(),
+            takes_filter: self.takes_filter,
             problems: self.problems.clone(),
             java: self.java.as_ref().map(|java| JavaInput {
                 rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
@@ -527,6 +532,7 @@ mod tests {
             lost_s: 0.0,
             hunt: Some(Hunt { of: 3, repeated: 2, ..Hunt::default() }),
             heap: Vec::new(),
+            takes_filter: false,
             problems: Vec::new(),
         });
         facts

@@ -3,10 +3,13 @@
 //! `ctest … -N` lists the tests that the user's own arguments select, by number and name; `-I FILE` runs tests by their
 //! numbers. `--show-only=json-v1` shows which programs they start.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use serde::Deserialize;
+
+use super::gtest;
 
 /// Options that select tests by number, like ours.
 const NUMBERS: [&str; 2] = ["-I", "--tests-information"];
@@ -112,6 +115,41 @@ struct Property {
     value: serde_json::Value,
 }
 
+/// The tests of ctest that a GoogleTest filter selects, and the names of their own that they start.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Filtered {
+    /// Names of the tests of ctest.
+    pub tests: BTreeSet<String>,
+    /// Whether all of them run nothing but what the filter selects, as far as their commands show.
+    pub is_exact: bool,
+    /// Each test that a command names, also those that are not selected.
+    pub named: Vec<String>,
+    /// Whether one of these is selected.
+    pub names_one: bool,
+}
+
+/// Applies a filter to the commands of tests. A command with a `--gtest_filter` of its own, which goes before any other,
+/// is selected by the test that it names. All others get the filter as a variable, so they run.
+#[must_use]
+pub fn filtered(commands: &[(String, Vec<String>)], filter: &str) -> Filtered {
+    let own = |word: &String| {
+        let flag = ["--", "-"].iter().find_map(|dashes| word.strip_prefix(dashes))?;
+        flag.strip_prefix("gtest_filter=").map(str::to_owned)
+    };
+    let mut found = Filtered { is_exact: true, ..Filtered::default() };
+    for (test, command) in commands {
+        let named = command.iter().rev().find_map(own);
+        let several = named.as_ref().is_some_and(|named| named.contains(['*', '?', ':', '-']));
+        if several || named.as_ref().is_none_or(|named| gtest::selects(filter, named)) {
+            found.tests.insert(test.clone());
+            found.is_exact &= !several;
+            found.names_one |= named.is_some();
+        }
+        found.named.extend(named.filter(|_| !several));
+    }
+    found
+}
+
 /// The commands of the enabled tests with the tests' names, from `ctest --show-only=json-v1`; empty if the output has
 /// none.
 #[must_use]
@@ -154,6 +192,31 @@ mod tests {
         assert!(has_all(&listed, &tests(&["a", "b"])) && has_all(&listed, &tests(&["b", "b"])));
         assert!(!has_all(&listed, &tests(&["a", "a"])) && !has_all(&listed, &tests(&["c"])));
         assert_eq!(counted(&listed).iter().map(|test| test.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_filter_selects_the_tests_that_name_one_and_those_that_get_it() {
+        let test = |name: &str, command: &str| {
+            (name.to_owned(), command.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        };
+        let commands = [
+            test("p.Map.Scroll", "/b/t --gtest_filter=Map.Scroll --gtest_also_run_disabled_tests"),
+            test("p.Map.Zoom", "/b/t --gtest_filter=Map.Zoom"),
+            test("Load/day", "/b/t --gtest_filter=All/Styles.Load/0"),
+            test("whole", "/b/u"),
+        ];
+        let of = |filter: &str| {
+            let Filtered { tests, is_exact, named, names_one } = filtered(&commands, filter);
+            assert_eq!((is_exact, named.len(), names_one), (true, 3, tests.len() > 1));
+            tests.into_iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("Map.Scroll"), "p.Map.Scroll whole");
+        assert_eq!(of("Map.*:-*.Zoom"), "p.Map.Scroll whole");
+        assert_eq!(of("-Map.*"), "Load/day whole");
+        assert_eq!(of("All/Styles.Load/0"), "Load/day whole");
+        assert_eq!(of("Mop.*"), "whole");
+        let several = filtered(&[test("maps", "/b/t --gtest_filter=Map.*")], "Map.Zoom");
+        assert!(!several.is_exact && several.tests.contains("maps"), "it runs more: {several:?}");
     }
 
     #[test]

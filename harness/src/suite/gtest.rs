@@ -367,6 +367,13 @@ fn pattern_of(id: &str) -> String {
     id.replace(['*', '?', ':', '-'], "?").replace(char::REPLACEMENT_CHARACTER, "*")
 }
 
+/// Whether a filter selects a test, as GoogleTest reads it: patterns to run, then `-` and patterns to leave out.
+pub(crate) fn selects(filter: &str, name: &str) -> bool {
+    let (run, left_out) = filter.split_once('-').unwrap_or((filter, ""));
+    let any = |patterns: &str| patterns.split(':').any(|pattern| matches(pattern, name));
+    (run.is_empty() || any(run)) && !any(left_out)
+}
+
 /// GoogleTest's matching of one pattern, byte by byte: `?` matches any byte, `*` any number of bytes.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());

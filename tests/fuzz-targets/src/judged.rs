@@ -82,6 +82,7 @@ pub(crate) fn run_of(
         stacks: Vec::new(),
         confirmations,
         lost: Duration::ZERO,
+        takes_filter: false,
         problems: Vec::new(),
         java,
         hunt: None,

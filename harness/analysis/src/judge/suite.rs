@@ -69,7 +69,8 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         screen_executions: screen_executions(suite, &runs),
         native_sampling: interval(suite),
         stacks_of_suspects: suite.screen.iter().any(|process| process.record.takes_stacks_later()),
-        selects_itself: suite.screen.iter().any(|process| process.record.selects_tests()),
+        selects_itself: !suite.takes_filter
+            && suite.screen.iter().any(|process| process.record.selects_tests()),
         screen_cost: suite
             .java
             .as_ref()

@@ -35,6 +35,7 @@ pub(crate) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
         stacks: Vec::new(),
         confirmations: BTreeMap::new(),
         lost: Duration::ZERO,
+        takes_filter: false,
         problems: Vec::new(),
         java: None,
         hunt: None,

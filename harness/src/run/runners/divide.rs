@@ -1,4 +1,4 @@
-//! Selects the part of a command that this shard runs (`--partition`), for the project as it is.
+//! Selects the part of a command that this shard (`--partition`) or the filter of the run selects, for the project as it is.
 //!
 //! Data flow: planned suite → its units, listed by the program itself, by `ctest` or by the test sources →
 //! [`ThisShard`](crate::run::this_shard::ThisShard) selects those of this shard → the same suite with a selection added
@@ -17,8 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use memgate_config::nearest;
 use memgate_history::shards::UnitKind;
 use memgate_launch::{Ended, Launch, Stream, output};
+use memgate_model::Problem;
 
 use super::choose::{Choice, Mode};
 use super::framework::Suite;
@@ -29,6 +31,7 @@ use crate::origin;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{Context, Stopped, launch, typed};
 use crate::run::this_shard::ThisShard;
+use crate::session::facts::{Facts, problem};
 use crate::suite::ctest::CtestTest;
 use crate::suite::gtest::{self, SuiteId};
 use crate::suite::junit::sources::{
@@ -46,15 +49,17 @@ const LIST_BYTES: usize = 64 << 20;
 pub(super) struct Selected {
     /// The suite with the selection in its command.
     pub(super) planned: PlannedSuite,
-    /// Known suites of all shards together: names depend on them.
+    /// Known suites of the whole run: names depend on them.
     pub(super) known: Known,
     /// GoogleTest: the tests that must run.
     pub(super) tests: Vec<String>,
     /// `ctest`: whether a test that must run is known to start a GoogleTest executable.
     pub(super) starts_tests: bool,
+    /// `ctest`: only what the filter of the run selects is started.
+    pub(super) is_filtered: bool,
 }
 
-/// Suites of one command that other shards may run.
+/// Suites of one command that may run in other shards, or in a run without a filter.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// GoogleTest executables.
@@ -63,13 +68,27 @@ pub(super) struct Known {
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// Selects the part of a suite; `None`: this shard runs nothing of it.
+/// Selects the part of a suite; `None`: this shard runs nothing of it, or the filter selects nothing (an error).
 pub(super) async fn selected(
     context: &Context<'_>,
     planned: &PlannedSuite,
     (program, choice): (&Program, &Choice),
+    facts: &mut Facts,
 ) -> Result<Option<Selected>, Stopped> {
-    let Some(shard) = context.this_shard else { return Ok(Some(all(planned))) };
+    let Some(shard) = context.this_shard else {
+        let mut selected = all(planned);
+        match &context.plan.filter {
+            Some(filter) if choice.mode == Mode::Tree && ctest::is_ctest(&planned.command) => {
+                if let Err(none) = filter_ctest(context, planned, filter, &mut selected).await? {
+                    facts.errors.push(none);
+                    return Ok(None);
+                }
+            }
+            Some(_) if choice.mode == Mode::Jvm => selected.known.modules = modules(context, planned),
+            _ => {}
+        }
+        return Ok(Some(selected));
+    };
     let selected = match choice.mode {
         Mode::Direct => of_gtest(context, shard, planned).await?,
         Mode::Tree if ctest::is_ctest(&planned.command) => of_ctest(context, shard, planned).await?,
@@ -83,7 +102,32 @@ pub(super) async fn selected(
 }
 
 fn all(planned: &PlannedSuite) -> Selected {
-    Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new(), starts_tests: false }
+    Selected {
+        planned: planned.clone(),
+        known: Known::default(),
+        tests: Vec::new(),
+        starts_tests: false,
+        is_filtered: false,
+    }
+}
+
+/// The modules of a build with tests: if a filter leaves one of them, its suite keeps the name that waivers and
+/// thresholds know from the whole run.
+fn modules(context: &Context<'_>, planned: &PlannedSuite) -> Vec<PathBuf> {
+    if !junit::is_build_tool(&planned.command) {
+        return Vec::new();
+    }
+    let root = project_folder(planned);
+    match test_sources(&root) {
+        Ok(found) => chosen_modules(&planned.command, &root, found.modules),
+        Err((path, why)) => {
+            context.console.warning(&format!(
+                "{}: {why}: if other modules have tests, suites may have other names than in a whole run",
+                path.display()
+            ));
+            Vec::new()
+        }
+    }
 }
 
 /// The suite's name, the same on all machines: a command has the name of its program.
@@ -191,21 +235,79 @@ async fn of_ctest(
     let programs = programs(&commands);
     selected.starts_tests = programs.iter().any(|(test, _)| own.contains(test));
     selected.known.programs = programs.into_iter().map(|(_, program)| program).collect();
-    // With -R or -L, some versions number the selected tests, others all tests: the listing shows which.
-    for own in [by_number, numbers(&ctest::counted(&tests))] {
-        let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
-        selected.planned.command.clone_from(&planned.command);
-        selected.planned.command.extend(["-I".into(), OsString::from(file)]);
-        let listed = ctest_list(context, &selected.planned).await?;
-        if ctest::has_all(&listed, &own) {
-            return Ok(Some(selected));
-        }
+    let counted = numbers(&ctest::counted(&tests));
+    if let Some(by_numbers) = by_numbers(context, planned, [by_number, counted]).await? {
+        selected.planned = by_numbers;
+        return Ok(Some(selected));
     }
     Err(cannot(
         planned,
         "with -I it does not list the tests that were chosen",
         "choose tests without -R and -L",
     ))
+}
+
+/// The command with a list of numbers. `None`: it runs other tests then.
+async fn by_numbers(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    numbered: [Vec<CtestTest>; 2],
+) -> Result<Option<PlannedSuite>, ExpectedError> {
+    // With -R or -L, some versions number the selected tests, others all tests: the listing shows which.
+    for own in numbered {
+        let file = keep(context, planned, "tests", &ctest::numbers(&own))?;
+        let mut command = planned.command.clone();
+        command.extend(["-I".into(), OsString::from(file)]);
+        let selected = PlannedSuite { command, ..planned.clone() };
+        if ctest::has_all(&ctest_list(context, &selected).await?, &own) {
+            return Ok(Some(selected));
+        }
+    }
+    Ok(None)
+}
+
+/// Leaves out the tests of `ctest` that the filter of the run does not select: the programs of most have a filter of
+/// their own, which goes before that. If ctest does not list its tests, all run, and a warning says so later. The inner
+/// error: it selects none.
+async fn filter_ctest(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    filter: &str,
+    selected: &mut Selected,
+) -> Result<Result<(), Problem>, ExpectedError> {
+    if ctest::chooses_numbers(&planned.command) {
+        return Ok(Ok(()));
+    }
+    let Ok(shown) = ask_ctest(context, planned, "--show-only=json-v1").await else { return Ok(Ok(())) };
+    let commands = ctest::commands(&shown.stdout);
+    let ctest::Filtered { tests: own, is_exact, named, names_one } = ctest::filtered(&commands, filter);
+    if commands.is_empty() {
+        return Ok(Ok(()));
+    }
+    let near = nearest(filter, named.iter().map(String::as_str)).filter(|_| !names_one);
+    let hint = near.map_or_else(String::new, |near| format!("did you mean {near}?"));
+    if own.is_empty() {
+        let what = format!("the filter {filter:?} selects no test of `{}`", typed(planned));
+        return Ok(Err(problem(&typed(planned), what, &hint)));
+    }
+    if !hint.is_empty() {
+        context.console.warning(&format!("--filter {filter:?} is no test of `{}`: {hint}", typed(planned)));
+    }
+    // The programs of the others affect the names of suites.
+    selected.known.programs = programs(&commands).into_iter().map(|(_, program)| program).collect();
+    selected.is_filtered = is_exact;
+    if commands.iter().all(|(test, _)| own.contains(test)) {
+        return Ok(Ok(()));
+    }
+    let Ok(tests) = ctest_list(context, planned).await else { return Ok(Ok(())) };
+    let numbers =
+        |all: &[CtestTest]| all.iter().filter(|test| own.contains(&test.name)).cloned().collect::<Vec<_>>();
+    let numbered = [numbers(&tests), numbers(&ctest::counted(&tests))];
+    match by_numbers(context, planned, numbered).await? {
+        Some(by_numbers) => selected.planned = by_numbers,
+        None => selected.is_filtered = false,
+    }
+    Ok(Ok(()))
 }
 
 async fn ctest_list(context: &Context<'_>, planned: &PlannedSuite) -> Result<Vec<CtestTest>, ExpectedError> {

@@ -37,7 +37,7 @@ use self::gtest::{GoogleTest, OneByOne};
 use super::engine::{Context, Finished, RunState, Stopped};
 use crate::plan::{self, PlannedInstrumentation, PlannedSuite};
 use crate::session::facts::Facts;
-use crate::suite::Program;
+use crate::suite::{Program, ctest};
 use choose::{Mode, choose};
 pub(super) use choose::{is_java, search_path, start_folder};
 use framework::{Framework, Suite};
@@ -52,11 +52,12 @@ pub(super) async fn screen(
 ) -> Result<Vec<Screened>, Stopped> {
     let choice = choose(planned, program);
     context.console.line(&choice.text);
-    let Some(selected) = divide::selected(context, planned, (program, &choice)).await? else {
+    let Some(selected) = divide::selected(context, planned, (program, &choice), facts).await? else {
         return Ok(Vec::new());
     };
+    let takes_filter = ctest::is_ctest(&planned.command) && !ctest::chooses_numbers(&planned.command);
     let planned = &selected.planned;
-    let suites: Vec<Screened> = match choice.mode {
+    let mut suites: Vec<Screened> = match choice.mode {
         Mode::Jvm => {
             let suites = junit::screen(context, (planned, &selected.known.modules), facts).await?;
             suites.into_iter().map(|(suite, it)| Screened { suite, runner: Runner::Junit(it) }).collect()
@@ -69,6 +70,7 @@ pub(super) async fn screen(
             native::screen(context, &selected, (program, &choice), facts).await?
         }
     };
+    suites.iter_mut().for_each(|screened| screened.suite.facts.takes_filter = takes_filter);
     if let Some(shard) = context.this_shard {
         let came = suites.iter().filter_map(|Screened { suite, .. }| divide::what_it_is(suite));
         shard.measured(&divide::name(planned), &came.collect::<Vec<_>>());

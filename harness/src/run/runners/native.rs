@@ -8,6 +8,7 @@
 mod suites;
 mod unmeasured;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use memgate_analysis::must_be_screened_again;
@@ -30,7 +31,9 @@ use crate::session::facts::{Facts, problem};
 use crate::session::label::Label;
 use crate::suite::Program;
 use suites::{has_something, is_of, suites};
-use unmeasured::{filter_is_not_heard, gone, left_out, not_measured, selects_nothing, unseen, with_a_test};
+use unmeasured::{
+    filter_is_not_heard, gone, left_out, meant, not_measured, selects_nothing, unseen, with_a_test,
+};
 
 /// How long a look at descriptors and threads stays valid for tests that leave nothing.
 const LOOK_LASTS: Duration = Duration::from_millis(5);
@@ -95,14 +98,16 @@ pub(super) async fn screen(
         // A shard of a test program has an argument of ours, which respects the filter.
         let is_ours = context.this_shard.is_some() && choice.mode == Mode::Direct;
         let mut processes = suites.iter().flat_map(|screened| &screened.suite.processes);
-        if !is_ours && processes.any(|process| process.record.selects_tests()) {
+        let executables: BTreeSet<String> =
+            processes.clone().map(|process| process.hello().executable.clone()).collect();
+        if !is_ours && !selected.is_filtered && processes.any(|process| process.record.selects_tests()) {
             context.console.warning(&filter_is_not_heard(planned, filter));
         }
         suites.retain(has_something);
         if suites.is_empty() && context.this_shard.is_none() {
             let what =
                 format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
-            facts.errors.push(problem(&typed(planned), what, "look at --filter"));
+            facts.errors.push(problem(&typed(planned), what, &meant(&executables, filter).await));
         }
     }
     Ok(suites)

@@ -63,19 +63,14 @@ fn ctest_with_a_process_for_each_test_gives_one_suite() {
     // One spool for each test and one for each confirmation: ctest and cmake left none.
     assert_eq!(project.streams().len(), 6 + 3);
     is_the_same_in_shards(&project, &run.report(), 2, &["--", "ctest", "--test-dir", "build"], &|_| ());
-    let filtered = project.memgate(&[
-        "run",
-        "--no-confirm",
-        "--filter",
-        "Leaks.*",
-        "--",
-        "ctest",
-        "--test-dir",
-        "build",
-    ]);
-    let unheard = "its --gtest_filter goes before --filter \"Leaks.*\", which has no effect there; choose its tests by -R";
-    assert!(filtered.stderr.contains(unheard), "a filter without effect is told:\n{filtered}");
-    assert_eq!(filtered.suite().tests.len(), 6, "{filtered}");
+    project.write("memgate.yaml", "version: 1\nsuites: { unit: { run: [ctest, --test-dir, build] } }\n");
+    let filtered = |filter| project.memgate(&["run", "--filter", filter, "--suite", "unit"]);
+    let one = filtered("Leaks.Strdup");
+    one.ends_with(1);
+    assert_eq!((one.suite().name.as_str(), one.suite().tests.len()), ("unit", 1), "{one}");
+    let again = "run only this test: memgate run --filter Leaks.Strdup --suite unit";
+    assert!(one.stdout.contains(again), "{one}");
+    filtered("Leaks.Strdub").ends_with(2).says("did you mean Leaks.Strdup?");
 }
 
 #[test]

@@ -56,6 +56,7 @@ pub(super) fn suite(
         stacks: Vec::new(),
         confirmations,
         lost: Duration::ZERO,
+        takes_filter: false,
         problems: Vec::new(),
         java: Some(JavaInput {
             rounds: rounds.into_iter().map(Into::into).collect(),

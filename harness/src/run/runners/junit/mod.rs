@@ -265,7 +265,7 @@ fn suites(
     }
     let groups: Vec<(JvmSuiteId, Configured<Finished>)> = groups.into_iter().flat_map(configured).collect();
     let mut ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
-    // Modules whose tests run in other shards affect the names of these.
+    // Modules whose tests run in other shards, or that a filter leaves out, affect the names of these.
     let folders: BTreeSet<PathBuf> = ids.iter().map(|id| PathBuf::from(&id.directory)).collect();
     let elsewhere = modules.iter().filter(|module| !folders.contains(*module));
     ids.extend(elsewhere.map(|module| JvmSuiteId {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use memgate_config::nearest;
 use memgate_model::BoundaryQuality;
+use memgate_wire::starts::runs_no_suite;
 
 use crate::output::Console;
 use crate::plan::PlannedSuite;
@@ -95,6 +97,18 @@ pub(super) async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Ve
     selected
 }
 
+/// Advice for a filter that selects no test of these programs: the test whose name is nearest.
+pub(super) async fn meant(executables: &BTreeSet<String>, filter: &str) -> String {
+    let mut tests = Vec::new();
+    for executable in executables {
+        tests.extend(
+            gtest::list_tests(gtest::list_of(executable, "*"), LIST_TIMEOUT).await.unwrap_or_default(),
+        );
+    }
+    let near = nearest(filter, tests.iter().map(String::as_str));
+    near.map_or_else(|| "look at --filter".to_owned(), |near| format!("did you mean {near}?"))
+}
+
 pub(super) fn filter_is_not_heard(planned: &PlannedSuite, filter: &str) -> String {
     let command = typed(planned);
     let instead =
@@ -114,6 +128,13 @@ pub(super) fn selects_nothing(planned: &PlannedSuite, suite: &mut Suite) {
     }
 }
 
+/// The option with which a test program runs no test, for example `--gtest_list_tests`.
+fn runs_no_test(planned: &PlannedSuite) -> Option<String> {
+    let mut arguments = planned.command.iter().skip(1);
+    let option = arguments.find(|argument| runs_no_suite(argument.as_encoded_bytes()))?;
+    Some(option.to_string_lossy().into_owned())
+}
+
 /// Reports a command below which no process said hello.
 pub(super) fn not_measured(
     planned: &PlannedSuite,
@@ -127,7 +148,7 @@ pub(super) fn not_measured(
         (Some(why), _) => (format!("not measured: {why}"), choose::remedy(program).to_owned()),
         (None, Mode::Tree) => {
             let hint = if done.ended.exit.is_success() {
-                "measure other executables with --target GLOB; ones that are linked statically cannot be measured"
+                "did it run a test? Other executables are measured with --target GLOB; ones that are linked statically cannot be"
             } else {
                 "does the command work without memgate? It may have ended before its first test; other executables: --target GLOB"
             };
@@ -141,11 +162,17 @@ pub(super) fn not_measured(
                 format!("not measured: {why}"),
                 "make room, or name another folder with --output-dir".to_owned(),
             ),
-            None => (
-                format!("not measured: the agent did not report from it ({})", done.ended.exit),
-                "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB"
-                    .to_owned(),
-            ),
+            None => match runs_no_test(planned) {
+                Some(option) => (
+                    format!("not measured: with `{option}` it runs no test ({})", done.ended.exit),
+                    "leave that option out".to_owned(),
+                ),
+                None => (
+                    format!("not measured: the agent did not report from it ({})", done.ended.exit),
+                    "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB"
+                        .to_owned(),
+                ),
+            },
         },
     };
     if choice.mode == Mode::Tree {

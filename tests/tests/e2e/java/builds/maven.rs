@@ -121,9 +121,16 @@ fn a_filter_is_told_to_maven() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
     let project = jvm::project("reactor-filter", "jvm-reactor");
     let filter = format!("{SESSIONS}.runsInItsModule");
-    let run = run(&project, &jdk, &["run", "--filter", &filter, "--", "mvn", "-q", "-B", "test"]);
+    project
+        .write("memgate.yaml", "version: 1\nsuites: { unit: { run: [mvn, -q, -B, test], runner: junit } }\n");
+    let run = run(&project, &jdk, &["run", "--filter", &filter, "--suite", "unit"]);
     run.ends_with(0);
-    assert_eq!(run.suite().tests.len(), 1, "{run}");
+    let suite = run.suite();
+    assert_eq!(
+        (suite.name.as_str(), suite.tests.len()),
+        ("unit/api", 1),
+        "named as in the whole run:\n{run}"
+    );
     for (filter, says) in [
         (format!("{SESSIONS}.isNone"), "selects none of its classes and methods"),
         ("com.example.Nobody".to_owned(), "does the filter \"com.example.Nobody\" select one of its classes"),
