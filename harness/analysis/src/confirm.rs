@@ -26,10 +26,13 @@ use crate::stats::float;
 
 /// A test that has grown by this much is repeated no further. When the memory of the machine or its container is full,
 /// allocations fail, and growth would seem to stop.
-const ENOUGH_BYTES: u64 = 256 << 20;
+pub const ENOUGH_BYTES: u64 = 256 << 20;
 
 /// The same for the number of mappings: a process may have some 65,000.
 const ENOUGH_MAPPINGS: u64 = 1 << 14;
+
+/// The same for System V segments: they stay when the process ends, and a system usually allows 4,096.
+const ENOUGH_SEGMENTS: u64 = 64;
 
 /// The same for threads: a container may not allow many more.
 const ENOUGH_THREADS: u64 = 1 << 10;
@@ -201,7 +204,10 @@ impl Confirmation {
         if self.ends < self.run.fewest {
             return false;
         }
-        if self.grown_bytes() > ENOUGH_BYTES || self.grown_mappings() > ENOUGH_MAPPINGS {
+        if self.grown_bytes() > ENOUGH_BYTES
+            || self.grown(|mapped| sum(&mapped.counts)) > ENOUGH_MAPPINGS
+            || self.grown(Mapped::segments) > ENOUGH_SEGMENTS
+        {
             return true;
         }
         if let Some(hunt) = self.hunt {
@@ -272,14 +278,12 @@ impl Confirmation {
 
     fn grown_bytes(&self) -> u64 {
         let live = |counters: &Option<Counters>| counters.as_ref().map_or(0, Counters::live_bytes);
-        let mapped = |mapped: &Option<Mapped>| mapped.as_ref().map_or(0, Mapped::total);
-        let mapped = mapped(&self.last_mapped).saturating_sub(mapped(&self.first_mapped));
-        live(&self.last).saturating_sub(live(&self.first)).max(mapped)
+        live(&self.last).saturating_sub(live(&self.first)).max(self.grown(Mapped::total))
     }
 
-    fn grown_mappings(&self) -> u64 {
-        let count = |mapped: &Option<Mapped>| mapped.as_ref().map_or(0, |mapped| sum(&mapped.counts));
-        count(&self.last_mapped).saturating_sub(count(&self.first_mapped))
+    fn grown(&self, of: impl Fn(&Mapped) -> u64) -> u64 {
+        let of = |mapped: &Option<Mapped>| mapped.as_ref().map_or(0, &of);
+        of(&self.last_mapped).saturating_sub(of(&self.first_mapped))
     }
 
     /// Every series that the verdict will use, with single stacks instead of their later groups.
@@ -345,6 +349,8 @@ impl Resolve for ByStack {
 
 #[cfg(test)]
 mod tests {
+    use memgate_wire::MappedKind;
+
     use super::*;
     use crate::dsl::Process;
     use crate::observer::Observer;
@@ -507,6 +513,14 @@ mod tests {
     fn a_large_leak_is_not_repeated_until_memory_ends() {
         assert_eq!(stops_after(1, |p, _| p.alloc(1, 20 << 20, 1)), 14);
         assert_eq!(stops_after(1, |p, _| p.alloc(1, 1 << 30, 1)), 13);
+    }
+
+    #[test]
+    fn segments_that_outlive_the_process_are_not_made_until_there_are_no_more() {
+        let kept =
+            |kind| stops_after(1, move |p, i| p.mapped(7, kind, u64::from(i) + 1, 4096 * (u64::from(i) + 1)));
+        assert_eq!(kept(MappedKind::Unremoved), 66, "of 4096 on most systems");
+        assert_eq!(kept(MappedKind::Segment), 2000, "detached when the process ends");
     }
 
     #[test]

@@ -42,7 +42,7 @@ mod stacks;
 pub mod stats;
 
 pub use company::{Company, company, company_of_setup};
-pub use confirm::{Confirmation, HuntTime, Next};
+pub use confirm::{Confirmation, ENOUGH_BYTES, HuntTime, Next};
 pub use hunt::{Candidate, Hunted, candidates, hunted, rarest_after};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
@@ -61,8 +61,8 @@ pub use policy::{
     TextPattern, Waiver, WaiverMatch,
 };
 pub use record::{
-    CurveSample, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Unclear,
-    Unit, Window,
+    CurveSample, Mapped, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep,
+    Unclear, Unit, Window,
 };
 pub use resolve::{Resolve, ResolvedStack, Variable};
 pub use screen::{ENOUGH_REPETITIONS, Suspect, causes_first, screen};

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::java::{JavaRecord, JavaWindow};
+use crate::os_names::mapped;
 use crate::sampling::{Estimate, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
 use memgate_wire::{
-    AgentCost, Counters, ErrorFrame, Goodbye, GoodbyeReason, Hello, Module, Outcome, SnapshotRecord,
-    StackNode, TRUNCATED_PC, ThreadEntry, capability,
+    AgentCost, Counters, ErrorFrame, Goodbye, GoodbyeReason, Hello, MappedKind, Module, Outcome,
+    SnapshotRecord, StackNode, TRUNCATED_PC, ThreadEntry, capability,
 };
 
 /// One process, as described by its stream.
@@ -394,6 +395,14 @@ impl Mapped {
     #[must_use]
     pub fn total(&self) -> u64 {
         sum(&self.bytes)
+    }
+
+    /// System V segments that the process made and that still exist. They outlive it, and the system has few.
+    #[must_use]
+    pub fn segments(&self) -> u64 {
+        let unremoved = mapped(Some(MappedKind::Unremoved));
+        let of_segments = self.counts.iter().filter(|(name, _)| name.name == unremoved);
+        of_segments.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
