@@ -9,6 +9,7 @@ use memgate_wire::{Counters, ErrorCode};
 use super::context::JudgeContext;
 use super::leaks::OsGroup;
 use super::one_test::TestJudge;
+use super::series::Series;
 use super::wording::interval;
 use super::{curve, leaks};
 use crate::by_turns::by_turns;
@@ -97,9 +98,12 @@ impl<'a> Lengths<'a> {
         Self { runs, n, moment, per, ends, confidence: context.policy.confidence }
     }
 
+    /// Its iterations are the repetitions of the longest run.
     fn slope(&self, values: &[f64], limit: f64) -> Growth {
         let allowed = Allowed { limit, block: 0.0, warm_up: 0, confidence: self.confidence };
-        judge_points(&points(&self.n, values), allowed)
+        let growth = judge_points(&points(&self.n, values), allowed);
+        let longest = self.runs.last().and_then(|run| usize::try_from(run.n).ok());
+        Growth { iterations: longest.unwrap_or(growth.iterations), ..growth }
     }
 
     /// Makes one group of those that grow only together, with the stack of the largest.
@@ -141,31 +145,70 @@ struct Group {
 impl TestJudge<'_, '_> {
     /// Judges what one more repetition adds to the live memory at the end of the process.
     pub(super) fn judge_lengths(&mut self, runs: &[Repetition]) {
-        let mut runs: Vec<&Repetition> = runs.iter().collect();
-        runs.sort_by_key(|run| run.n);
-        runs.dedup_by_key(|run| run.n);
-        for run in &runs {
+        let Series { short, long, why_no_longer } = Series::of(runs);
+        for run in &short {
             if let Some(why) = broken(run) {
                 return self.judgement.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
             }
         }
-        if runs.len() < MIN_LENGTHS {
-            let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", runs.len());
+        if short.len() < MIN_LENGTHS {
+            let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", short.len());
             return self.judgement.unconfirmed(self.context.policy, &why);
         }
         self.judgement.confirmed = true;
-        if runs.iter().all(|run| run.process.record.is_java_only()) {
-            let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
+        if short.iter().all(|run| run.process.record.is_java_only()) {
+            let runs: Vec<_> = short.iter().map(|run| (float(run.n), &run.process.record)).collect();
             return self.judge_java_lengths(&runs);
         }
-        let lengths = Lengths::of(self.context, runs);
-        let (mut metrics, unwaived) = self.native_leaks(&lengths);
-        metrics.extend(self.os_metrics(&lengths));
+        let few = Lengths::of(self.context, short);
+        match long {
+            None => self.judge_native_lengths(&few),
+            Some(long) => {
+                let many = Lengths::of(self.context, long);
+                self.judge_native_lengths(&many);
+                self.doubt_an_end_of_handles(&few, &many);
+            }
+        }
+        if let Some(why) = why_no_longer.filter(|_| self.judgement.verdict() != Verdict::Pass) {
+            self.judgement.remark(why);
+        }
+    }
+
+    fn judge_native_lengths(&mut self, lengths: &Lengths<'_>) {
+        let (mut metrics, unwaived) = self.native_leaks(lengths);
+        metrics.extend(self.os_metrics(lengths));
         for (metric, values) in metrics {
             let groups = if metric == Metric::NativeLiveBytes { &unwaived[..] } else { &[] };
-            self.hold_slopes(&lengths, metric, &values, groups);
+            self.hold_slopes(lengths, metric, &values, groups);
         }
-        self.doubt_repetitions(&lengths);
+        self.doubt_repetitions(lengths);
+        let asked = u64::from(self.context.policy.iterations);
+        if let Some(longest) = lengths.runs.last().filter(|run| run.n < asked)
+            && self.judgement.verdict() != Verdict::Pass
+        {
+            let n = longest.n;
+            self.judgement.remark(format!("judged by at most {n} repetitions, {asked} were asked for"));
+        }
+    }
+
+    /// Descriptors and threads that grew with few repetitions, and no longer with many, may have met a limit of the
+    /// system: from then on the call fails.
+    fn doubt_an_end_of_handles(&mut self, few: &Lengths<'_>, many: &Lengths<'_>) {
+        for kind in [OsKind::Descriptor, OsKind::Thread] {
+            let grow = |lengths: &Lengths<'_>| {
+                let totals = os_totals(kind, &lengths.ends)?;
+                Some(lengths.slope(&totals, 0.0).finding == Finding::Grows)
+            };
+            let limited = !self.thresholds(kind.metric(), Per::Iteration).is_empty();
+            if limited && grow(few) == Some(true) && grow(many) == Some(false) {
+                let why = format!(
+                    "inconclusive: {}s grow with the repetitions, and from some number on no more: a limit of the \
+                     system, or a pool that is full",
+                    kind.noun()
+                );
+                self.judgement.raise(Verdict::Warn, why);
+            }
+        }
     }
 
     /// A program that ignores the number leaves the same in each run, and so does one for which it is something else,
@@ -367,7 +410,7 @@ fn os_parts(
     parts.into_values().collect()
 }
 
-fn broken(run: &Repetition) -> Option<String> {
+pub(super) fn broken(run: &Repetition) -> Option<String> {
     let record = &run.process.record;
     measured::unmeasured(record, None)
         .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))

@@ -23,6 +23,7 @@ mod one_test;
 mod other_test;
 mod pools;
 mod repeated;
+mod series;
 mod suite;
 mod test;
 #[cfg(test)]

@@ -360,6 +360,33 @@ fn the_argument_that_repeats_the_work_tells_the_growth_of_a_whole_program() {
     run.says("held by  static command::orders (command_leaks.cc:");
 }
 
+/// Regression: each cache with more entries than the longest of the first runs has repetitions failed.
+#[test]
+fn a_cache_that_is_full_after_some_repetitions_is_no_leak_of_a_whole_program() {
+    let source = "#include <stdlib.h>\n#include <string.h>\nstatic char *cache[256], *volatile lost;\n\
+         __attribute__((noinline)) void fill(int n) { free(cache[n % 256]); cache[n % 256] = strdup(\"entry\"); }\n\
+         __attribute__((noinline)) void lose(void) { lost = malloc(77); }\n\
+         int main(int count, char **a) {\n  for (int n = atoi(a[1]); n > 0; --n) { fill(n); if (count > 2 && n % 10 == 0) lose(); }\n}\n";
+    let program = samples::own_program("cache_of_a_program", source);
+    let project = Project::new("cache-of-a-program");
+    let path = program.display();
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  cache: {{ run: [{path}, \"{{n}}\"], runner: command }}\n  \
+             beside: {{ run: [{path}, \"{{n}}\", loses], runner: command }}\n"
+        ),
+    );
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    assert_eq!((run.test("cache").verdict, run.test("cache").leaks.len()), (Verdict::Pass, 0), "{run}");
+    let beside = run.test("beside");
+    let bytes = &beside.metrics[&Metric::NativeLiveBytes];
+    assert!(beside.verdict == Verdict::Fail && (bytes.value - 7.7).abs() < 0.1, "{run}");
+    let named = beside.leaks.iter().map(|leak| leak.frames[0].function.as_deref()).collect::<Vec<_>>();
+    assert_eq!(named, [Some("lose")], "{run}");
+}
+
 #[test]
 fn growth_that_only_static_destructors_free_is_a_leak_of_a_whole_program() {
     let source = |end: &str| {
@@ -367,7 +394,7 @@ fn growth_that_only_static_destructors_free_is_a_leak_of_a_whole_program() {
             "#include <cstdlib>\n#include <memory>\n#include <vector>\n\
              static std::vector<std::unique_ptr<char[]>> kept;\n\
              __attribute__((noinline)) void keep() {{ kept.emplace_back(new char[333]); }}\n\
-             int main(int, char** argv) {{\n  kept.reserve(1000);\n  for (int n = std::atoi(argv[1]); n > 0; --n) keep();\n  {end}\n}}\n"
+             int main(int, char** argv) {{\n  kept.reserve(10000);\n  for (int n = std::atoi(argv[1]); n > 0; --n) keep();\n  {end}\n}}\n"
         )
     };
     for (name, end) in [("kept_return", "return 0;"), ("kept_exit", "std::exit(0);")] {

@@ -9,7 +9,7 @@ use memgate_model::BoundaryQuality;
 use super::listing::{LIST_TIMEOUT, listing};
 use crate::exit::chain;
 use crate::output::Progress;
-use crate::run::engine::{Context, Finished, Stopped, silent};
+use crate::run::engine::{Budget, Context, Finished, Stopped, silent};
 use crate::run::runners::framework::{Framework, Suite, Unit};
 use crate::run::runners::process::{Runs, Work, lengths};
 use crate::session::facts::{ProcessFacts, problem};
@@ -63,9 +63,10 @@ async fn each(
     ));
     let mut progress = Progress::of_silent_tests(context.console, &name, tests.len() as u64);
     let (mut screened, mut confirmations, mut problems) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut budget = Budget::of(context.plan.confirm_budget, suite.facts.screened_s);
     for (done, test) in tests.into_iter().enumerate() {
         let mut show = |_| progress.update(done as u64, test);
-        let runs = match one(context, suite, process, (test, &all), &mut show).await? {
+        let runs = match one(context, suite, process, (test, &all), &mut budget, &mut show).await? {
             Ok(runs) => runs,
             Err(why) => {
                 problems.push(problem(&name, format!("{test} is not measured: {why}"), ""));
@@ -94,6 +95,7 @@ async fn one(
     suite: &Suite,
     process: &Finished,
     (test, all): (&str, &[String]),
+    budget: &mut Budget,
     show: &mut dyn FnMut(u64),
 ) -> Result<Result<Runs, String>, Stopped> {
     let filter = match gtest::filter_for(test, all) {
@@ -108,7 +110,7 @@ async fn one(
         timeout: suite.timeout,
         launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
     };
-    let runs = lengths(context, &work, show).await?;
+    let runs = lengths(context, &work, budget, show).await?;
     Ok(match runs.nothing() {
         Some(why) => Err(why.to_owned()),
         None => Ok(runs),

@@ -4,18 +4,20 @@
 //! [`lengths`] serves two kinds of suites: a program with an argument that repeats its work, and the tests of a
 //! GoogleTest executable without visible boundaries.
 
+mod longer;
+
 use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
-use memgate_launch::Launch;
+use memgate_launch::{Exit, Launch};
 
 use super::framework::{Framework, Suite, Unit};
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, CopyAtMainEnd, Finished, Job, Limit, Stopped, cannot_run_again, launch, of_programs,
-    options_of, silent, supervise,
+    Budget, Clocked, Context, CopyAtMainEnd, Finished, Job, Limit, Stopped, cannot_run_again, launch,
+    of_programs, options_of, silent, supervise,
 };
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
@@ -51,7 +53,9 @@ impl Framework for Process {
                 timeout: suite.timeout,
                 launch: &|n| silent(launch(&repeating(planned, n), None)),
             };
-            let runs = lengths(context, &work, &mut |done| progress.update(done, "")).await?;
+            let mut budget = Budget::of(context.plan.confirm_budget, suite.facts.screened_s);
+            let mut show = |done| progress.update(done, "");
+            let runs = lengths(context, &work, &mut budget, &mut show).await?;
             drop(progress);
             let (outcome, processes) = runs.into_facts();
             finished.extend(processes);
@@ -87,6 +91,14 @@ pub(super) struct Runs {
     broken: Option<String>,
 }
 
+/// One run.
+struct Ran {
+    exit: Exit,
+    took: Duration,
+    /// `None`: nothing was recorded.
+    process: Option<Finished>,
+}
+
 impl Runs {
     /// Why there is no result, if not even the first run was recorded.
     pub(super) fn nothing(&self) -> Option<&str> {
@@ -105,28 +117,29 @@ impl Runs {
     }
 }
 
+/// Runs `work` with few repetitions, and with many while time is left in `budget` if something grew.
 pub(super) async fn lengths(
     context: &mut Context<'_>,
     work: &Work<'_>,
+    budget: &mut Budget,
     show: &mut dyn FnMut(u64),
 ) -> Result<Runs, Stopped> {
     let mut runs: Vec<(u64, Finished)> = Vec::new();
+    let mut paces = Vec::new();
+    let mut succeeds = true;
     for (done, n) in COUNTS.into_iter().enumerate() {
-        show(done as u64);
         let may_be_last = [ALIKE, COUNTS.len()].contains(&(done + 1));
-        let job = match may_be_last && context.plan.holders && grow(&runs) {
-            true => job(context, work, n).with(of_programs(|_| CopyAtMainEnd::default())),
-            false => job(context, work, n),
-        };
-        let ended = match supervise(context, job, &mut |_| show(done as u64)).await {
-            Ok(ended) => ended,
+        let copies = may_be_last && grow(&runs);
+        let limit = work.timeout.saturating_mul(n);
+        let ran = match run(context, work, n, limit, copies, &mut || show(done as u64)).await {
+            Ok(ran) => ran,
             Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
                 return Ok(Runs { runs, broken: Some(cannot_run_again(&gone)) });
             }
             Err(stopped) => return Err(stopped),
         };
-        let exit = ended.ended.exit;
-        let Some(process) = ended.finished.into_iter().find(Finished::is_main) else {
+        let Some(process) = ran.process else {
+            let exit = ran.exit;
             return Ok(Runs {
                 runs,
                 broken: Some(format!("with {n} repetitions nothing was recorded ({exit})")),
@@ -134,20 +147,47 @@ pub(super) async fn lengths(
         };
         let over = process.record.end.is_none();
         runs.push((u64::from(n), process));
+        paces.push(ran.took / n);
         // A broken run is reported as it is; more runs would show nothing new.
         if over || are_alike(&runs) {
-            break;
+            return Ok(Runs { runs, broken: None });
         }
+        succeeds &= ran.exit.is_success();
     }
+    if !succeeds {
+        return Ok(Runs { runs, broken: None });
+    }
+    // The longest run may have made a copy.
+    let pace = paces.iter().copied().nth_back(1).unwrap_or_default();
+    budget.begin();
+    let done = longer::add(context, work, &mut runs, pace, budget, show).await;
+    budget.end();
+    done?;
     Ok(Runs { runs, broken: None })
 }
 
-fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
+/// Runs `work` once, with `n` repetitions. `copies`: to search for the holders of what is left.
+async fn run(
+    context: &mut Context<'_>,
+    work: &Work<'_>,
+    n: u32,
+    limit: Duration,
+    copies: bool,
+    show: &mut dyn FnMut(),
+) -> Result<Ran, Stopped> {
+    show();
     let (suite, test) = (work.suite.to_owned(), work.test.to_owned());
     let label = Label::Length { suite, test, n: u64::from(n) };
     let mut options = options_of(context, work.executable, &label);
     options.end_of_main = true;
-    Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(work.timeout.saturating_mul(n)))
+    let job = Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(limit));
+    let job = match copies && context.plan.holders {
+        true => job.with(of_programs(|_| CopyAtMainEnd::default())),
+        false => job,
+    };
+    let done = supervise(context, job, &mut |_| show()).await?;
+    let process = done.finished.into_iter().find(Finished::is_main);
+    Ok(Ran { exit: done.ended.exit, took: done.elapsed, process })
 }
 
 /// Whether more was alive at the end of `main` in the latest run than in the first one.
@@ -157,8 +197,8 @@ fn grow(runs: &[(u64, Finished)]) -> bool {
     alive(first) < alive(last)
 }
 
-/// Whether the first runs ended with the same blocks, bytes, descriptors and threads. If each run made more allocations
-/// than a shorter one, the program repeats its work. If all made as many, it does not. Otherwise longer runs show it.
+/// Whether the first runs ended with the same blocks, bytes, descriptors and threads, and none left more at the end of
+/// `main`. If each run made more allocations than a shorter one, the program repeats its work. If all made as many, it does not. Otherwise longer runs show it.
 fn are_alike(runs: &[(u64, Finished)]) -> bool {
     let left = |record: &ProcessRecord| {
         let end = record.end.as_ref()?;
@@ -171,5 +211,5 @@ fn are_alike(runs: &[(u64, Finished)]) -> bool {
         made.windows(2).all(|pair| pair[1] > pair[0]) || made.windows(2).all(|pair| pair[1] == pair[0]);
     let mut ends = runs.iter().map(|(_, process)| left(&process.record));
     let first = ends.next().flatten();
-    runs.len() >= ALIKE && is_clear && first.is_some() && ends.all(|end| end == first)
+    runs.len() >= ALIKE && is_clear && !grow(runs) && first.is_some() && ends.all(|end| end == first)
 }
