@@ -6,6 +6,7 @@
 //! | `PT_INTERP` | program headers | static, glibc or musl |
 //! | `DT_NEEDED` | `PT_DYNAMIC`, its string table found through `PT_LOAD` | a shared GoogleTest |
 //! | symbol names | string tables (`SHT_STRTAB`), as text | a linked GoogleTest |
+//! | symbol names | string tables (`SHT_STRTAB`), as text | tests that it reports itself |
 //! | the name of its flag | what is loaded and not executable, as text | a linked GoogleTest without symbols |
 //!
 //! The file may be hostile: [`memgate_symbols::elf`] reads its headers, contents pass through a small window, and
@@ -22,6 +23,8 @@ use memgate_symbols::elf::{DT_NEEDED, DT_STRTAB, ElfError, Image, PT_INTERP, PT_
 pub struct Elf {
     /// How GoogleTest was found in it.
     pub gtest: Option<Evidence>,
+    /// Whether it reports its own tests (`memgate.h`).
+    pub tells_tests: bool,
     /// How it is loaded.
     pub linkage: Linkage,
     /// Whether its class, byte order and machine are those of this build.
@@ -53,6 +56,8 @@ pub enum Linkage {
 }
 
 const SYMBOL: &[u8] = b"_ZN7testing8UnitTest11GetInstanceEv\0";
+/// A program that never calls `MemgateTestBegin` does not have it: the function of `memgate.h` is inline.
+const OWN_TEST: &[u8] = b"\0memgate_test_begin\0";
 /// The help text of GoogleTest names its flags; the variants that only parse them do not.
 const FLAG_IN_TEXT: &[u8] = b"gtest_list_tests";
 const SHARED_LIBRARY: &[u8] = b"libgtest";
@@ -72,11 +77,12 @@ impl Elf {
             Err(ElfError::Io(error)) => return Err(error),
             Err(_) => {
                 let linkage = Linkage::OtherInterpreter(String::new());
-                return Ok(Some(Self { gtest: None, linkage, native: false }));
+                return Ok(Some(Self { gtest: None, tells_tests: false, linkage, native: false }));
             }
         };
         let native = image.wide == cfg!(target_pointer_width = "64") && image.machine == native_machine();
-        Ok(Some(Self { gtest: gtest(file, &image)?, linkage: linkage(&image), native }))
+        let tells_tests = has_name(file, &image, OWN_TEST)?;
+        Ok(Some(Self { gtest: gtest(file, &image)?, tells_tests, linkage: linkage(&image), native }))
     }
 }
 
@@ -100,10 +106,8 @@ fn gtest(file: &File, image: &Image<'_>) -> io::Result<Option<Evidence>> {
     if needs_shared_gtest(image) {
         return Ok(Some(Evidence::SharedLibrary));
     }
-    for table in image.sections.iter().filter(|s| s.kind == SHT_STRTAB) {
-        if contains(file, table.part, SYMBOL)? {
-            return Ok(Some(Evidence::Symbol));
-        }
+    if has_name(file, image, SYMBOL)? {
+        return Ok(Some(Evidence::Symbol));
     }
     for segment in image.segments.iter().filter(|s| s.kind == PT_LOAD && !s.executable) {
         if contains(file, segment.part, FLAG_IN_TEXT)? {
@@ -111,6 +115,15 @@ fn gtest(file: &File, image: &Image<'_>) -> io::Result<Option<Evidence>> {
         }
     }
     Ok(None)
+}
+
+fn has_name(file: &File, image: &Image<'_>, name: &[u8]) -> io::Result<bool> {
+    for table in image.sections.iter().filter(|s| s.kind == SHT_STRTAB) {
+        if contains(file, table.part, name)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn needs_shared_gtest(image: &Image<'_>) -> bool {
@@ -275,6 +288,14 @@ mod tests {
         let text = |flags| elf(&[load(flags)], &[], &[(at, FLAG_IN_TEXT), (4096 + 2 * WINDOW_BYTES, b"")]);
         assert_eq!(read(&text(4)).unwrap().gtest, Some(Evidence::OnlyText));
         assert_eq!(read(&text(5)).unwrap().gtest, None, "code is not looked at");
+    }
+
+    #[test]
+    fn a_program_that_reports_its_own_tests_names_the_function() {
+        let with = |names: &[u8]| read(&elf(&[], &[(4096, names.len())], &[(4096, names)])).unwrap();
+        assert!(with(b"\0main\0memgate_test_begin\0").tells_tests);
+        assert!(!with(b"\0main\0memgate_mark\0").tells_tests);
+        assert!(!with(b"\0main\0my_memgate_test_begin\0").tells_tests);
     }
 
     #[test]

@@ -75,6 +75,12 @@ impl Program {
         matches!(&self.kind, Kind::Elf(elf) if elf.gtest.is_some())
     }
 
+    /// Whether it reports its own tests (`memgate.h`), as far as its file shows.
+    #[must_use]
+    pub const fn tells_tests(&self) -> bool {
+        matches!(&self.kind, Kind::Elf(elf) if elf.tells_tests)
+    }
+
     /// Why the agent cannot see inside; `None`: no reason is known.
     #[must_use]
     pub fn blind(&self) -> Option<String> {

@@ -60,6 +60,9 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
             format!("{typed}: measuring the Java virtual machines below it that run JUnit tests"),
         ),
         Mode::JvmProcess => (Vec::new(), format!("{typed}: a Java program, the virtual machine is the test")),
+        Mode::Process if tells_tests(suite, program) => {
+            (vec![itself()], format!("{typed}: a program that reports its own tests (memgate.h)"))
+        }
         Mode::Process if suite.targets.is_empty() => {
             let judged = match suite.repeating {
                 Some(_) => "; {n} is the number of repetitions",
@@ -76,6 +79,16 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
         }
     };
     Choice { mode, targets, text }
+}
+
+/// Whether the tests are those that the program reports itself.
+pub(super) fn tells_tests(suite: &PlannedSuite, program: &Program) -> bool {
+    suite.targets.is_empty() && program.tells_tests() && !is_the_test(suite)
+}
+
+/// Is the whole plain program one test, even if it reports tests of its own?
+pub(super) fn is_the_test(suite: &PlannedSuite) -> bool {
+    suite.runner == Runner::Command || suite.repeating.is_some()
 }
 
 /// Whether Java virtual machines are measured.
@@ -141,7 +154,7 @@ mod tests {
     use crate::suite::{Elf, Evidence, Linkage};
 
     fn elf(path: &str, gtest: Option<Evidence>) -> Program {
-        let kind = Kind::Elf(Elf { gtest, linkage: Linkage::Glibc, native: true });
+        let kind = Kind::Elf(Elf { gtest, tells_tests: false, linkage: Linkage::Glibc, native: true });
         Program { path: path.into(), kind, privileged: false }
     }
 
@@ -190,6 +203,17 @@ mod tests {
             assert_eq!(choice.mode, want, "{typed} {runner:?}");
             assert!(choice.text.starts_with(typed), "{}", choice.text);
         }
+    }
+
+    #[test]
+    fn a_program_that_reports_its_own_tests_is_not_called_the_test() {
+        let Kind::Elf(elf) = elf("/p/build/kv", None).kind else { unreachable!() };
+        let kind = Kind::Elf(Elf { tells_tests: true, ..elf });
+        let program = Program { path: "/p/build/kv".into(), kind, privileged: false };
+        let choice = choose(&suite("build/kv", Runner::Auto, &[]), &program);
+        assert_eq!(choice.text, "build/kv: a program that reports its own tests (memgate.h)");
+        let whole = choose(&suite("build/kv", Runner::Command, &[]), &program);
+        assert!(whole.text.contains("the process is the test"), "{}", whole.text);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use memgate_launch::Environment;
 use memgate_wire::options::StackMode;
 use memgate_wire::setup;
 
-use super::choose::{Choice, Mode};
+use super::choose::{Choice, Mode, is_the_test};
 use super::divide::Selected;
 use super::starts::{Listed, Starts};
 use super::{Screened, missing};
@@ -216,9 +216,4 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     Job::new(launch, options, clocked, Limit::Tells(planned.timeout))
         .with(orders)
         .listing_where_numbers_change()
-}
-
-/// Is the whole plain program one test, even if it reports tests of its own?
-fn is_the_test(planned: &PlannedSuite) -> bool {
-    planned.runner == memgate_config::Runner::Command || planned.repeating.is_some()
 }

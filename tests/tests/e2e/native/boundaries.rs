@@ -495,6 +495,10 @@ fn a_whole_program_that_tells_of_tests_leaks_what_these_leave() {
         once.verdict == Verdict::Warn && once.reason.contains("not judged: 539 B in 7 allocations"),
         "{run}"
     );
+    // Regression: it passed, and its leaks counted as fixed.
+    let none = project.memgate(&["run", "--", &api.display().to_string(), "0"]);
+    none.ends_with(2);
+    none.says("it reports its own tests (memgate.h), and reported none");
 }
 
 /// Regression: libuv's runner starts itself for each test. The leaks of those processes passed without a message.

@@ -11,14 +11,14 @@ use super::is_the_test;
 use crate::output::Console;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{Context, Done, Finished, ran_tests};
-use crate::run::runners::choose::Mode;
+use crate::run::runners::choose::{Mode, tells_tests};
 use crate::run::runners::divide::Selected;
 use crate::run::runners::framework::Suite;
 use crate::run::runners::gtest::{GoogleTest, OneByOne};
 use crate::run::runners::process::Process;
 use crate::run::runners::starts::Unseen;
 use crate::run::runners::{Runner, Screened};
-use crate::session::facts::{Kind, problem};
+use crate::session::facts::{EndingFacts, Kind, problem};
 use crate::session::naming;
 use crate::suite::Program;
 use crate::suite::gtest::SuiteId;
@@ -130,7 +130,17 @@ impl Measured<'_> {
         let hooked = processes.iter().any(has_boundaries);
         // A plain program may report boundaries of its own through the C API.
         let told = tests && !is_the_test(planned);
-        let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
+        let filter = &context.plan.filter;
+        // Without an error, the leaks of all its tests would count as fixed.
+        let is_silent = mode == Mode::Process
+            && !tests
+            && filter.is_none()
+            && tells_tests(planned, program)
+            && processes.iter().all(|process| {
+                let is_its = Path::new(&process.hello().executable) == program.path;
+                is_its && process.ending == EndingFacts::Exited(0)
+            });
+        let gtest = told || is_silent || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
         let one_by_one = gtest && !tests && !hooked && program.is_gtest();
         let mut problems = Vec::new();
         // GoogleTest itself began a round and found nothing to run: all tests belong to another shard, or are filtered
@@ -140,8 +150,9 @@ impl Measured<'_> {
         let is_plain = mode == Mode::Tree
             && planned.targets.is_empty()
             && processes.iter().all(|process| process.record.asked_for_no_test());
-        if gtest && !tests && !one_by_one && !nothing_to_run && !is_plain && context.plan.filter.is_none() {
-            problems.push(no_test(&name, hooked));
+        let none = gtest && !tests && !one_by_one && !nothing_to_run && !is_plain && filter.is_none();
+        if none || is_silent {
+            problems.push(no_test(&name, hooked, is_silent));
         }
         if processes.iter().any(|process| process.environment().is_none()) {
             // A suite's problem has one line in the report.
@@ -174,8 +185,13 @@ impl Measured<'_> {
 
 const TESTS_IN_A_CHILD: &str = "not measured: tests began in a child that it forked; run them in the process itself, or in a program that it starts";
 
-fn no_test(suite: &str, hooked: bool) -> Problem {
-    let (what, hint) = if hooked {
+fn no_test(suite: &str, hooked: bool, silent: bool) -> Problem {
+    let (what, hint) = if silent {
+        (
+            "it reports its own tests (memgate.h), and reported none",
+            "look at its arguments, or use `runner: command` if its whole run is the test",
+        )
+    } else if hooked {
         (
             "it ended without running a test of GoogleTest",
             "look at its arguments, or use `runner: command` if its whole run is the test",
