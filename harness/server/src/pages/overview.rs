@@ -20,8 +20,9 @@ pub fn overview(view: &Overview) -> String {
             ),
         );
         if view.decided > 0 {
+            let others = if view.steady < view.decided { "; the others come and go" } else { "" };
             let text = format!(
-                "Steady: {} of {} leaks that several commits judged; the others come and go",
+                "Steady: {} of {} leaks that several commits judged{others}",
                 view.steady, view.decided
             );
             html.element("p class=faint", &text);

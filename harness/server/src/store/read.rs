@@ -3,7 +3,7 @@
 pub(super) use memgate_history::life::commit_of as sha;
 use memgate_history::place::Chain;
 use memgate_history::roster;
-use memgate_model::Leak;
+use memgate_model::{Leak, LeakKind};
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::any::{AnyArguments, AnyRow};
@@ -239,6 +239,15 @@ pub(super) fn event(row: &AnyRow) -> Result<EventRow, StoreError> {
     Ok(EventRow { branch: row.try_get(2)?, ..event })
 }
 
+/// Who leaks; what is no memory of the heap, too: the same function may also leak memory.
+fn told(leak: &Leak) -> String {
+    let who = memgate_reports::who(leak);
+    match leak.kind {
+        LeakKind::Os | LeakKind::Mapped if who != leak.title => format!("{who}, {}", leak.title),
+        _ => who,
+    }
+}
+
 pub(super) fn event_row(
     state: State,
     (at_us, run): (i64, i64),
@@ -251,7 +260,7 @@ pub(super) fn event_row(
         branch: String::new(),
         leak: known.id.clone(),
         test: String::new(),
-        text: memgate_reports::who(&known.leak),
+        text: told(&known.leak),
         clean_sha: sha(before).to_owned(),
         first_sha: sha(key).to_owned(),
         run,
@@ -278,4 +287,34 @@ pub(super) fn members(row: &AnyRow, at: usize) -> Result<Vec<i64>, StoreError> {
 
 pub(super) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_leaks_of_one_function_are_told_apart() {
+        let frame = memgate_model::Frame {
+            function: Some("Listen()".to_owned()),
+            file: Some("net.cc".to_owned()),
+            line: Some(6),
+            module: "net_tests".to_owned(),
+            offset: 0,
+            inlined: false,
+        };
+        let leak = |kind, title: &str| Leak {
+            kind,
+            title: title.to_owned(),
+            frames: vec![frame.clone()],
+            ..Leak::default()
+        };
+        assert_eq!(told(&leak(LeakKind::Native, "1 × 40 B")), "Listen");
+        assert_eq!(
+            told(&leak(LeakKind::Os, "1 × descriptor socket:[…]")),
+            "Listen, 1 × descriptor socket:[…]"
+        );
+        let nameless = Leak { frames: Vec::new(), ..leak(LeakKind::Os, "1 × thread worker") };
+        assert_eq!(told(&nameless), "1 × thread worker");
+    }
 }
