@@ -728,7 +728,7 @@ fn two_runs_are_compared_as_their_reports_are() {
         assert_eq!(changes(&view.comparison), changes(&reports));
         let told: Vec<_> =
             view.comparison.leaks.iter().map(|leak| (leak.change.word(), leak.id.as_str())).collect();
-        assert_eq!(told, [("new", "n1-new"), ("gone", "n1-gone"), ("not compared", "n1-c")]);
+        assert_eq!(told, [("new", "n1-new"), ("fixed", "n1-gone"), ("not compared", "n1-c")]);
         assert_eq!(view.comparison.only_before, ["engine::Map.c"]);
         assert_eq!((view.stacks.len(), view.comparison.judged_in_both), (3, 2));
         assert!(store.compare("tiles", first, 7).await.unwrap().is_none(), "there is no such run");
