@@ -95,7 +95,6 @@ mod tests {
         let lines = [
             "memgate rnu -- ./tests",
             "memgate run ./tests",
-            "memgate run --suite engine -- ./tests",
             "memgate run --iterations 1 -- ./tests",
             "memgate run --timeout 60 -- ./tests",
             "memgate run --hunt soon -- ./tests",

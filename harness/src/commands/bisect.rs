@@ -364,6 +364,7 @@ mod tests {
         let point = |sha: &str, verdict| Point {
             run: 1,
             sha: sha.to_owned(),
+            dirty: false,
             place: 1,
             started_us: 1,
             value: None,

@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn every_kind_of_blindness_has_a_remedy() {
         for linkage in [Linkage::Static, Linkage::Musl, Linkage::OtherInterpreter("/lib/x.so".into())] {
-            let kind = Kind::Elf(Elf { gtest: None, linkage, native: true });
+            let kind = Kind::Elf(Elf { gtest: None, tells_tests: false, linkage, native: true });
             let program = Program { path: "/p/t".into(), kind, privileged: false };
             assert!(program.blind().is_some() && !remedy(&program).is_empty(), "{program:?}");
         }

@@ -295,17 +295,16 @@ async fn filter_ctest(
     }
     // The programs of the others affect the names of suites.
     selected.known.programs = programs(&commands).into_iter().map(|(_, program)| program).collect();
-    selected.is_filtered = is_exact;
     if commands.iter().all(|(test, _)| own.contains(test)) {
+        selected.is_filtered = is_exact;
         return Ok(Ok(()));
     }
     let Ok(tests) = ctest_list(context, planned).await else { return Ok(Ok(())) };
     let numbers =
         |all: &[CtestTest]| all.iter().filter(|test| own.contains(&test.name)).cloned().collect::<Vec<_>>();
     let numbered = [numbers(&tests), numbers(&ctest::counted(&tests))];
-    match by_numbers(context, planned, numbered).await? {
-        Some(by_numbers) => selected.planned = by_numbers,
-        None => selected.is_filtered = false,
+    if let Some(by_numbers) = by_numbers(context, planned, numbered).await? {
+        (selected.planned, selected.is_filtered) = (by_numbers, is_exact);
     }
     Ok(Ok(()))
 }

@@ -382,7 +382,7 @@ mod tests {
             arguments: Vec::new(),
         };
         let program = |&(path, _, _): &(&str, u8, u32)| {
-            let kind = Kind::Elf(Elf { gtest, linkage: linkage.clone(), native: true });
+            let kind = Kind::Elf(Elf { gtest, tells_tests: false, linkage: linkage.clone(), native: true });
             (path.into(), File::Program(Program { path: path.into(), kind, privileged: false }))
         };
         Listed {

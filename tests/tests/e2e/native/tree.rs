@@ -69,7 +69,7 @@ fn ctest_with_a_process_for_each_test_gives_one_suite() {
     one.ends_with(1);
     assert_eq!((one.suite().name.as_str(), one.suite().tests.len()), ("unit", 1), "{one}");
     let again = "run only this test: memgate run --filter Leaks.Strdup --suite unit";
-    assert!(one.stdout.contains(again), "{one}");
+    one.says(again);
     filtered("Leaks.Strdub").ends_with(2).says("did you mean Leaks.Strdup?");
 }
 
