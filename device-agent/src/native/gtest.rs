@@ -3,10 +3,11 @@
 //! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`,
 //! `UnitTest::listeners`, `TestEventListeners::Append`, and the vtable of the standard printer with the wanted
 //! callbacks. The vtable is copied. The slots of those callbacks (found by content, because slot numbers differ between
-//! versions) lead here; all others do nothing. One object is appended before `main`. When the first iteration begins, it
-//! appends another one, behind the listeners that `main` has appended. The last listener is the last one called at a
-//! start and the first one called at an end. What listeners between the two keep about a test belongs to no test, and to
-//! no set-up or tear-down of suites and environments: those lie between callbacks, and `memgate_session` handles them.
+//! versions) lead here; all others do nothing. One object is appended before `main`. When the first iteration begins,
+//! it appends another one, behind the listeners that `main` has appended. The last listener is the last one called at a
+//! start and the first one called at an end. What listeners between the two keep about a test belongs to no test, and
+//! to no set-up or tear-down of suites and environments: those lie between callbacks, and `memgate_session` handles
+//! them.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;

@@ -41,8 +41,8 @@ pub struct ProcessMemory {
     /// By row (`Native Heap`, `TOTAL`) and column (`Pss Total`, `Private Dirty`, `Heap Alloc`), in
     /// KB.
     pub rows: BTreeMap<String, BTreeMap<String, u64>>,
-    /// `App Summary`, Pss in KB, by label (`Java Heap`, `TOTAL PSS`), and `TOTAL RSS`: in that cell of the table, Android
-    /// 11 prints Pss.
+    /// `App Summary`, Pss in KB, by label (`Java Heap`, `TOTAL PSS`), and `TOTAL RSS`: in that cell of the table,
+    /// Android 11 prints Pss.
     pub summary: BTreeMap<String, u64>,
     /// Numbers of objects (`Views`, `Activities`).
     pub objects: BTreeMap<String, u64>,

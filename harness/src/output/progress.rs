@@ -160,8 +160,8 @@ fn plain_line(
     format!("{title}: {done}{of}{status}, {} s{left}", elapsed.as_secs())
 }
 
-/// The time that the other tests take if they are as quick as those that ended, by `ended`. A test that takes longer does
-/// not raise it: then it is not known any more.
+/// The time that the other tests take if they are as quick as those that ended, by `ended`. A test that takes longer
+/// does not raise it: then it is not known any more.
 fn time_left(done: u64, total: Option<u64>, (ended, elapsed): (Duration, Duration)) -> Option<Duration> {
     let left = total?.checked_sub(done)?;
     let done = u32::try_from(done).ok().filter(|done| *done > 0)?;

@@ -128,8 +128,8 @@ pub struct Filtered {
     pub names_one: bool,
 }
 
-/// Applies a filter to the commands of tests. A command with a `--gtest_filter` of its own, which goes before any other,
-/// is selected by the test that it names. All others get the filter as a variable, so they run.
+/// Applies a filter to the commands of tests. A command with a `--gtest_filter` of its own, which goes before any
+/// other, is selected by the test that it names. All others get the filter as a variable, so they run.
 #[must_use]
 pub fn filtered(commands: &[(String, Vec<String>)], filter: &str) -> Filtered {
     let own = |word: &String| {

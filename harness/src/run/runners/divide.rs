@@ -1,4 +1,5 @@
-//! Selects the part of a command that this shard (`--partition`) or the filter of the run selects, for the project as it is.
+//! Selects the part of a command that this shard (`--partition`) or the filter of the run selects, for the project as
+//! it is.
 //!
 //! Data flow: planned suite → its units, listed by the program itself, by `ctest` or by the test sources →
 //! [`ThisShard`](crate::run::this_shard::ThisShard) selects those of this shard → the same suite with a selection added

@@ -29,8 +29,8 @@ pub struct JavaSuspect {
     pub added: (Vec<String>, Vec<Metric>),
     /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
-    /// The suspect to use if this one, or some of its objects, does not grow alone: in each round the next window may free what this one left,
-    /// and leak as much.
+    /// The suspect to use if this one, or some of its objects, does not grow alone: in each round the next window may
+    /// free what this one left, and leak as much.
     pub behind: Option<Box<JavaSuspect>>,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Data flow: a suspect class → repeated as a whole → if it grows: rounds over its tests, in one virtual machine
 //! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
-//! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it may
-//! be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes that get no time stay
-//! unconfirmed.
+//! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it
+//! may be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes
+//! that get no time stay unconfirmed.
 //!
 //! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
 //! If the test is then known to leak, the others get no more than the share of their class.

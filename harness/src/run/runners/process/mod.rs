@@ -198,7 +198,8 @@ fn grow(runs: &[(u64, Finished)]) -> bool {
 }
 
 /// Whether the first runs ended with the same blocks, bytes, descriptors and threads, and none left more at the end of
-/// `main`. If each run made more allocations than a shorter one, the program repeats its work. If all made as many, it does not. Otherwise longer runs show it.
+/// `main`. If each run made more allocations than a shorter one, the program repeats its work. If all made as many, it
+/// does not. Otherwise longer runs show it.
 fn are_alike(runs: &[(u64, Finished)]) -> bool {
     let left = |record: &ProcessRecord| {
         let end = record.end.as_ref()?;
