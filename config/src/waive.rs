@@ -115,7 +115,7 @@ pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Res
 /// The text of the waivers file, or of a configuration, with another date for the waiver of this leak in these tests.
 ///
 /// # Errors
-/// Its date cannot be found or replaced.
+/// Its date cannot be found or replaced, or other waivers share it (an anchor).
 pub fn extend_waiver(
     existing: &str,
     file_name: &str,
@@ -169,7 +169,11 @@ fn waivers(root: &Node) -> Vec<(Named, Span, Option<Span>)> {
     };
     let leak = |item: &Rc<Node>| {
         let (leak, span) = text(item, "leak")?;
-        let until = text(item, "until").map(|(_, until)| until);
+        // A date that several waivers share (an anchor) belongs to none of them alone.
+        let is_own = |at: &Span| {
+            items.iter().filter(|item| text(item, "until").is_some_and(|(_, of)| of == *at)).count() == 1
+        };
+        let until = text(item, "until").map(|(_, until)| until).filter(is_own);
         Some(((leak, text(item, "test").map(|(test, _)| test)), span, until))
     };
     items.iter().filter_map(leak).collect()
@@ -380,6 +384,10 @@ waivers:
         let flow = |date: &str| format!("{{ waivers: [{{ leak: {id}, until: {date}, reason: r }}] }}");
         assert_eq!(extended(&flow("2026-11-15"), None).unwrap(), flow("2027-03-01"));
         assert!(extended(&format!("waivers: [{{ leak: {id} }}]"), None).is_err(), "it has no date");
+        let shared = format!(
+            "waivers:\n  - {{ frame: a, reason: r, until: &q 2026-11-15 }}\n  - {{ leak: {id}, reason: r, until: *q }}\n"
+        );
+        assert!(extended(&shared, None).is_err(), "the other waiver would be extended too");
     }
 
     #[test]

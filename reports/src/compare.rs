@@ -328,7 +328,7 @@ fn leaks(tests: &Tests) -> Found<'_> {
     found
 }
 
-/// Did a leak of both runs grow or shrink? It did only if it did so in a test that has it in both.
+/// Did a leak of both runs grow or shrink? It did only if it did so in a test that was judged in both.
 fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after: &Tests) -> Change {
     let metric = match new.kind {
         LeakKind::Native => Metric::NativeLiveBytes,

@@ -5,7 +5,7 @@ use memgate_model::{
     Frame, HolderStep, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_amount, format_bytes,
 };
 
-use crate::figures::{counts, direct_bytes, is_certain, leading_metric};
+use crate::figures::{Figure, counts, direct_bytes, exceeding, is_certain};
 use crate::holder::short_holder;
 use crate::names;
 use crate::visible::visible;
@@ -105,16 +105,24 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
 /// The most important leak of those on which the verdict is based, or the leak that holds its blocks, and the number of
 /// the others.
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
-    let metric = leading_metric(test);
-    let leads = |leak: &Leak| metric.is_none_or(|metric| counts(metric, leak));
-    let leak = without_waiver(test).find(|leak| leads(leak))?;
-    let is_holder = |step: &HolderStep, other: &Leak| other.id != leak.id && is_of(step, other);
-    let holder =
-        leak.holder.iter().find_map(|step| without_waiver(test).find(|other| is_holder(step, other)));
-    Some((holder.unwrap_or(leak), without_waiver(test).count() - 1))
+    let metrics = exceeding(&test.metrics);
+    let of = |figure: &Figure| without_waiver(test).find(|leak| counts(figure.metric, leak));
+    let leak = if metrics.is_empty() { without_waiver(test).next() } else { metrics.iter().find_map(of) }?;
+    Some((holding(leak, test), without_waiver(test).count() - 1))
 }
 
-/// Does a block of this leak hold the others? Then this leak is to blame: whoever closes the file frees its buffer.
+/// The leak of the test that holds the blocks of this one, or this one. Whoever closes the file frees its buffer.
+pub(crate) fn holding<'t>(leak: &'t Leak, test: &'t TestReport) -> &'t Leak {
+    // A step through the leak's own place (a list, a wrapper of malloc), or that of several leaks, identifies none.
+    let steps = leak.holder.iter().filter(|step| !is_of(step, leak));
+    let mut holders = steps.filter_map(|step| {
+        let mut fitting = without_waiver(test).filter(|other| is_of(step, other));
+        fitting.next().filter(|_| fitting.next().is_none())
+    });
+    holders.next().unwrap_or(leak)
+}
+
+/// Is the step a block of this leak?
 fn is_of(step: &HolderStep, leak: &Leak) -> bool {
     let Some(Frame { function: Some(function), file, line, .. }) = leak.frames.first() else { return false };
     let file = file.as_deref().and_then(|file| file.rsplit('/').next());
@@ -298,6 +306,11 @@ mod tests {
             };
             assert_eq!(line(test), expected, "{kind} {owner} {name}");
         }
+        // The project's own malloc makes the blocks of both.
+        let test = &mut report.suites[0].tests[1];
+        test.leaks[1].frames[0] = test.leaks[0].frames[0].clone();
+        test.leaks[0].holder = vec![step("block", "MapCache::insert(Tile const&)", "map_cache.cpp:88")];
+        assert_eq!(line(test), both);
     }
 
     /// Before, all leaks of libuv were blamed on `uv__calloc`.
@@ -339,6 +352,7 @@ mod tests {
             of_test(test)
         );
     }
+
     #[test]
     fn a_title_names_the_heaviest_leak_with_its_own_amount() {
         let mut report = sample::mixed();

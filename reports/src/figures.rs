@@ -77,11 +77,6 @@ fn is_direct_buffer(leak: &Leak) -> bool {
     leak.class.as_deref() == Some("java.nio.DirectByteBuffer")
 }
 
-/// The metric that is most important for the verdict on a test.
-pub(crate) fn leading_metric(test: &TestReport) -> Option<Metric> {
-    exceeding(&test.metrics).first().map(|figure| figure.metric)
-}
-
 /// Whether the verdict is a warning only because the exceeded threshold warns, or because the base has the leaks too:
 /// its figure is known like that of a failure.
 pub(crate) fn is_certain(test: &TestReport) -> bool {
@@ -110,8 +105,8 @@ pub(crate) fn suite_figures(suite: &SuiteReport) -> (Vec<String>, Option<Verdict
 pub(crate) const GAP: &str = "   ";
 
 /// The parts of a headline about one metric.
-struct Figure {
-    metric: Metric,
+pub(crate) struct Figure {
+    pub(crate) metric: Metric,
     level: Level,
     /// `48.0 KiB per iteration (allowed 0 B)`.
     amount: String,
@@ -141,7 +136,7 @@ impl Figure {
 
 /// Figures that exceed their threshold as clearly as the clearest one, the heaviest first, otherwise in the order of
 /// [`Metric::ALL`].
-fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
+pub(crate) fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
     let found = metrics.iter().filter_map(|(metric, value)| {
         let threshold = value.threshold.as_ref()?;
         Some((excess(value, threshold.limit)?, Figure::new(*metric, value, threshold)))
@@ -174,10 +169,11 @@ fn weight(metric: Metric) -> f64 {
     }
 }
 
-/// How much of a leak one more iteration leaves, in bytes of [`weight`].
-pub(crate) fn weight_of(leak: &Leak) -> f64 {
+/// How much of a leak of the test one more iteration leaves, in bytes of [`weight`].
+pub(crate) fn weight_of(leak: &Leak, test: &TestReport) -> f64 {
     let held = [Metric::OsThreads, Metric::OsFds].into_iter().find(|metric| counts(*metric, leak));
-    held.map_or(leak.bytes_per_iteration, |metric| weight(metric) * leak.count_per_iteration)
+    let bytes = || direct_bytes(leak, test).unwrap_or(leak.bytes_per_iteration);
+    held.map_or_else(bytes, |metric| weight(metric) * leak.count_per_iteration)
 }
 
 fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {

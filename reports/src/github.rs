@@ -98,6 +98,7 @@ mod tests {
         }
         assert!(text.lines().count() <= 21);
     }
+
     #[test]
     fn every_leak_of_a_test_is_named_with_its_figure() {
         let text = annotations(&sample::mixed(), &Checkout::default());

@@ -381,7 +381,7 @@ fn agent_cost(cost: &AgentCost, duration_s: f64, shards: usize) -> String {
         seconds if shards > 1 => format!("; repeating tests took {seconds:.1} s on all machines together"),
         // For a recorded run, the time is unknown.
         seconds if duration_s < seconds => format!("; repeating tests took {seconds:.1} s"),
-        seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s before judging"),
+        seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s (without judging)"),
     };
     format!(
         "cost of measuring: the agent {cpu}{peak} at most, {boundary_s:.1} s at boundaries{truncated}{repeated}\n"

@@ -127,7 +127,9 @@ pub(crate) fn culprit_of(tests: &[(&SuiteReport, &TestReport)], changes: &Change
     let leaks = || failed().flat_map(|(_, test)| test.leaks.iter().map(move |leak| (leak, *test)));
     let counted = || leaks().filter(|(leak, _)| leak.waiver.is_none());
     let changed = counted().filter(|(leak, _)| changes.word(&leak.id).is_some());
-    let largest = changed.min_by(|(a, _), (b, _)| weight_of(b).total_cmp(&weight_of(a)));
+    let weight = |(leak, test): &(&Leak, &TestReport)| weight_of(leak, test);
+    let largest = changed.min_by(|a, b| weight(b).total_cmp(&weight(a)));
+    let largest = largest.map(|(leak, test)| (culprit::holding(leak, test), test));
     let first = || failed().find_map(|(_, test)| Some((*culprit::worst_first(test).first()?, *test)));
     let (leak, test) = largest.or_else(first)?;
     Some(culprit::of_leak(leak, test))

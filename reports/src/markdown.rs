@@ -259,6 +259,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn a_descriptor_has_its_own_figure_and_no_bytes_and_each_leak_its_owner() {
         let html = rendered(&markdown(&sample::mixed(), STEP_SUMMARY_BYTES));

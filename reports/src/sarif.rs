@@ -229,7 +229,7 @@ fn of_test(suite: &SuiteReport, test: &TestReport, checkout: &Checkout) -> Vec<F
 fn rule_of(test: &TestReport) -> &'static str {
     match test.verdict {
         Verdict::Error => NOT_MEASURED,
-        Verdict::Warn if !is_certain(test) => TO_LOOK_AT,
+        Verdict::Warn if test.against_base.is_none() || !is_certain(test) => TO_LOOK_AT,
         _ => LEAK,
     }
 }
@@ -394,6 +394,7 @@ mod tests {
         }
         assert_eq!(uri("src/größe x.cc"), "src/gr%C3%B6%C3%9Fe%20x.cc");
     }
+
     /// Before, a descriptor had the bytes of the other leaks of its test.
     #[test]
     fn each_leak_has_the_figure_that_counts_it() {

@@ -33,8 +33,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
     let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
     let dumps = entries().filter(|entry| entry.is_heap_dump() && entry.verdict == Verdict::Fail).count();
-    let known =
-        entries().filter(|entry| entry.verdict == Verdict::Pass && entry.against_base.is_some()).count();
+    let known = told_once(report, |entry| entry.verdict == Verdict::Pass && entry.against_base.is_some());
     let classes = match with(Verdict::Fail) - failed - dumps {
         0 => None,
         1 => Some("1 test class leaks as a whole".to_owned()),

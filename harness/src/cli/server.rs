@@ -41,8 +41,8 @@ pub struct ServeArgs {
     /// (`memgate docs server`).
     #[arg(long, value_name = "DIR|s3://BUCKET", value_hint = ValueHint::DirPath)]
     pub(crate) artefacts: Option<String>,
-    /// Tell people of leaks that are new, back or gone on a line: by `reports.mail` and `reports.webhooks` of this
-    /// file, written as in memgate.yaml.
+    /// Tell people of leaks that are new, back, fixed or gone on a line, and of figures that rise: by `reports.mail`
+    /// and `reports.webhooks` of this file, written as in memgate.yaml.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) notify: Option<PathBuf>,
 }

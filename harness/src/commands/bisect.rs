@@ -73,13 +73,16 @@ fn came_with_its_test(view: &LeakView, test: &TestView) -> Option<String> {
     ))
 }
 
-/// The commit that was measured before the one on which a test first ran, if that is `first`.
+/// The commit that was measured before the one on which a test first ran, if that is `first`. Runs with uncommitted
+/// changes are of no commit.
 fn before_its_test<'p>(first: &str, points: &'p [Point]) -> Option<&'p str> {
-    let first_run = points.iter().position(|point| point.verdict.is_some())?;
-    let (before, since) = points.split_at(first_run);
+    let of_commits: Vec<&Point> =
+        points.iter().filter(|point| !point.dirty && !point.sha.is_empty()).collect();
+    let first_run = of_commits.iter().position(|point| point.verdict.is_some())?;
+    let (before, since) = of_commits.split_at(first_run);
     let is_first = since.first().is_some_and(|point| point.sha == first);
     let shas = before.iter().rev().map(|point| point.sha.as_str());
-    shas.filter(|_| is_first).find(|sha| !sha.is_empty() && *sha != first)
+    shas.filter(|_| is_first).find(|sha| *sha != first)
 }
 
 /// The history's data about when a leak appeared.
@@ -374,7 +377,9 @@ mod tests {
             verdict,
             page: false,
         };
-        let (old, dirty) = (point("aa", None), point("", None));
+        let old = point("aa", None);
+        // The test was written and run before it was committed.
+        let dirty = Point { dirty: true, ..point("aa", Some(Verdict::Fail)) };
         let born = [old.clone(), dirty, point("bb", Some(Verdict::Fail)), point("cc", Some(Verdict::Fail))];
         assert_eq!(before_its_test("bb", &born), Some("aa"));
         assert_eq!(before_its_test("cc", &born), None, "the test ran without it");

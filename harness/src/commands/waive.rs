@@ -27,8 +27,9 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
         });
     }
     let covering = covering(request, console);
-    // One that has not ended counts first.
-    if let Some(waiver) = covering.iter().min_by_key(|waiver| waiver.until.over(today)) {
+    // One that has not ended counts first, then that of the same tests.
+    let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
+    if let Some(waiver) = covering.iter().min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
         if waiver.until.over(today) {
             return extend(request, waiver, console);
         }
@@ -90,11 +91,11 @@ fn extend(request: &WaiveArgs, waiver: &Waiver, console: &Console) -> Result<u8,
     let file = Path::new(&*file);
     let existing = settings::read(file)?.ok_or_else(|| ended(waiver))?;
     let text = extend_waiver(&existing, &file.display().to_string(), (&request.leak, test), request.until)
-        .map_err(|why| cannot(file, &why))?;
+        .map_err(|_no_date_of_its_own| ended(waiver))?;
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     let tests = test.map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!(
-        "waived {}{tests} until {} at {place}, which ended on {until}; its reason stays",
+        "waived {}{tests} until {} at {place}, which ended on {until}; its reason and owner stay",
         request.leak, request.until
     ));
     Ok(exit::PASS)

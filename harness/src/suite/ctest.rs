@@ -120,8 +120,6 @@ struct Property {
 pub struct Filtered {
     /// Names of the tests of ctest.
     pub tests: BTreeSet<String>,
-    /// Whether all of them run nothing but what the filter selects, as far as their commands show.
-    pub is_exact: bool,
     /// Each test that a command names, also those that are not selected.
     pub named: Vec<String>,
     /// Whether one of these is selected.
@@ -136,13 +134,12 @@ pub fn filtered(commands: &[(String, Vec<String>)], filter: &str) -> Filtered {
         let flag = ["--", "-"].iter().find_map(|dashes| word.strip_prefix(dashes))?;
         flag.strip_prefix("gtest_filter=").map(str::to_owned)
     };
-    let mut found = Filtered { is_exact: true, ..Filtered::default() };
+    let mut found = Filtered::default();
     for (test, command) in commands {
         let named = command.iter().rev().find_map(own);
         let several = named.as_ref().is_some_and(|named| named.contains(['*', '?', ':', '-']));
         if several || named.as_ref().is_none_or(|named| gtest::selects(filter, named)) {
             found.tests.insert(test.clone());
-            found.is_exact &= !several;
             found.names_one |= named.is_some();
         }
         found.named.extend(named.filter(|_| !several));
@@ -206,8 +203,8 @@ mod tests {
             test("whole", "/b/u"),
         ];
         let of = |filter: &str| {
-            let Filtered { tests, is_exact, named, names_one } = filtered(&commands, filter);
-            assert_eq!((is_exact, named.len(), names_one), (true, 3, tests.len() > 1));
+            let Filtered { tests, named, names_one } = filtered(&commands, filter);
+            assert_eq!((named.len(), names_one), (3, tests.len() > 1));
             tests.into_iter().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(of("Map.Scroll"), "p.Map.Scroll whole");
@@ -216,7 +213,7 @@ mod tests {
         assert_eq!(of("All/Styles.Load/0"), "Load/day whole");
         assert_eq!(of("Mop.*"), "whole");
         let several = filtered(&[test("maps", "/b/t --gtest_filter=Map.*")], "Map.Zoom");
-        assert!(!several.is_exact && several.tests.contains("maps"), "it runs more: {several:?}");
+        assert!(several.tests.contains("maps") && several.named.is_empty(), "{several:?}");
     }
 
     #[test]

@@ -81,8 +81,9 @@ impl Elf {
             }
         };
         let native = image.wide == cfg!(target_pointer_width = "64") && image.machine == native_machine();
-        let tells_tests = has_name(file, &image, OWN_TEST)?;
-        Ok(Some(Self { gtest: gtest(file, &image)?, tells_tests, linkage: linkage(&image), native }))
+        let gtest = gtest(file, &image)?;
+        let tells_tests = gtest.is_none() && has_name(file, &image, OWN_TEST)?;
+        Ok(Some(Self { gtest, tells_tests, linkage: linkage(&image), native }))
     }
 }
 

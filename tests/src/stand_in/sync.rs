@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub(super) fn serve(device: &StandIn, channel: &Arc<Channel>) -> io::Result<()> 
             b"STAT" => sync.stat(&path)?,
             b"STA2" => sync.stat_v2(b"STA2", &path, fs::metadata)?,
             b"LST2" => sync.stat_v2(b"LST2", &path, fs::symlink_metadata)?,
+            b"LIST" => sync.list(&path, b"DENT")?,
+            b"LIS2" => sync.list(&path, b"DNT2")?,
             b"SEND" => {
                 let text = String::from_utf8_lossy(&path).into_owned();
                 let (path, mode) = text.rsplit_once(',').unwrap_or((&text, "420"));
@@ -102,6 +105,28 @@ impl Sync<'_> {
     ) -> io::Result<()> {
         let about = self.readable(path).and_then(look);
         self.channel.write(&[letters.to_vec(), long(about.as_ref())].concat())
+    }
+
+    fn list(&self, path: &[u8], letters: &[u8; 4]) -> io::Result<()> {
+        let about = |meta: Option<&fs::Metadata>| {
+            if letters == b"DENT" { short(meta) } else { long(meta.ok_or(&io::ErrorKind::NotFound.into())) }
+        };
+        let folder = self.readable(path)?;
+        let mut entries: Vec<_> =
+            fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok).collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let mut names: Vec<(Vec<u8>, Option<fs::Metadata>)> =
+            [".", ".."].map(|name| (name.into(), fs::metadata(&folder).ok())).into();
+        names.extend(
+            entries.iter().map(|entry| (entry.file_name().as_bytes().to_vec(), entry.metadata().ok())),
+        );
+        for (name, meta) in names.iter().filter(|_| folder.is_dir()) {
+            let length = u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes();
+            self.channel
+                .write(&[letters.to_vec(), about(meta.as_ref()), length.to_vec(), name.clone()].concat())?;
+        }
+        let zeros = about(None).len() + 4;
+        self.channel.write(&[b"DONE".to_vec(), vec![0; zeros]].concat())
     }
 
     fn receive_file(&mut self, path: &str, mode: u32) -> io::Result<()> {

@@ -22,9 +22,9 @@ pub(super) struct Series<'a> {
 
 impl<'a> Series<'a> {
     pub(super) fn of(runs: &'a [Repetition]) -> Self {
-        // If a length ran twice, the later run has the holders.
+        // If a length ran twice, the later run has the holders. A broken run decides only if it is the only one.
         let mut short: Vec<&Repetition> = runs.iter().rev().collect();
-        short.sort_by_key(|run| run.n);
+        short.sort_by_key(|run| (run.n, broken(run).is_some()));
         short.dedup_by_key(|run| run.n);
         let all = short.clone();
         let longer = short.split_off(short.len().min(RUNS));
@@ -71,16 +71,20 @@ mod tests {
     /// The few, one that showed how long they take, and a series.
     const MANY: [u64; 13] = [4, 8, 12, 16, 20, 24, 96, 384, 64, 128, 192, 256, 320];
 
-    fn runs(lengths: &[u64], of: impl Fn(&mut Process, u64)) -> RunInput {
+    fn runs_of(lengths: &[u64], of: impl Fn(&mut Process, u64)) -> Vec<Repetition> {
         let run = |n: &u64| {
             let mut p = Process::screen();
             of(&mut p, *n);
             Repetition { n: *n, process: p.end().into() }
         };
+        lengths.iter().map(run).collect()
+    }
+
+    fn runs(lengths: &[u64], of: impl Fn(&mut Process, u64)) -> RunInput {
         let mut screen = Process::screen();
         screen.alloc(3, 100, 1);
         let mut input = process_suite(screen.end(), &[(4, 0)]);
-        let all = ConfirmationInput::Lengths(lengths.iter().map(run).collect());
+        let all = ConfirmationInput::Lengths(runs_of(lengths, of));
         input.suites[0].confirmations.insert("engine".to_owned(), all);
         input
     }
@@ -155,6 +159,14 @@ mod tests {
         }
         let reason = "8 B per repetition (allowed 0 B); with 96 repetitions: it ended with status 1";
         assert_eq!(told(&input, &GatePolicy::default()), (Verdict::Fail, reason.to_owned()));
+        // The series of a short length begins with a number that ran before.
+        let mut again = runs_of(&[&FEW[..], &[96, 16]].concat(), |p, n| p.alloc(4, 8, n));
+        again.last_mut().unwrap().process = Process::screen().end_with(GoodbyeReason::Exit, Some(1)).into();
+        let Some(ConfirmationInput::Lengths(runs)) = input.suites[0].confirmations.get_mut("engine") else {
+            unreachable!()
+        };
+        *runs = again;
+        assert_eq!(told(&input, &GatePolicy::default()).0, Verdict::Fail);
     }
 
     #[test]

@@ -87,7 +87,11 @@ fn leaks(html: &mut Html, selection: &Selection, leaks: &[LeakChange]) {
         html.markup("<th scope=row class=code>");
         parts::anchor(html, &link::to(selection, &["leaks", &leak.id]), &leak.line);
         let bytes = |bytes: Option<f64>| bytes.map_or_else(|| "–".to_owned(), memgate_model::format_bytes);
-        html.markup("<td class=n>").text(&bytes(leak.before)).markup("<td class=n>").text(&bytes(leak.after));
+        let (before, after) = match leak.before.zip(leak.after) {
+            Some((before, after)) => memgate_model::format_bytes_change(before, after),
+            None => (bytes(leak.before), bytes(leak.after)),
+        };
+        html.markup("<td class=n>").text(&before).markup("<td class=n>").text(&after);
         html.markup("<td class=n>").text(&signed(leak)).markup("<td>");
         parts::tests(html, selection, &leak.tests);
     }

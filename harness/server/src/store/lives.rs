@@ -311,7 +311,7 @@ impl Folding<'_, '_> {
                     .bind(leak)
                     .bind(event.state.number())
                     .bind(event.key.clone())
-                    .bind(new.swap_remove(same).key.clone())
+                    .bind(new.remove(same).key.clone())
                     .execute(self.adding.connection())
                     .await?;
             }

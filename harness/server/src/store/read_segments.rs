@@ -57,7 +57,7 @@ struct Figures {
 struct Commit {
     /// Its position on the line.
     at: usize,
-    /// The last of its runs.
+    /// The first of its runs with this figure.
     run: i64,
     figure: Figure,
     /// `None`: not known yet.
@@ -87,7 +87,7 @@ impl Store {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
         let of_line = self.figures_of_line(shown.line(), NEWEST).await?;
         let series = of_line.into_iter().map(|Figures { suite, name, metric, commits }| {
-            let since = last_shift(metric, &commits);
+            let since = last_shift(is_noisy(metric, &name), &commits);
             let measured = |commit: Commit| Measured {
                 figure: commit.figure,
                 disagrees: commit.disagrees,
@@ -110,7 +110,10 @@ impl Store {
         for Figures { suite, name, metric, commits } in self.figures_of_line(line, NEAR).await? {
             for (told_at, before, after) in shifts(is_noisy(metric, &name), &commits) {
                 let Some(run) = commits.get(told_at).map(|commit| commit.run) else { continue };
-                if run > told && after > before && before > 0.0 {
+                // What the run of an earlier commit shows, received later, a later commit may have shown before.
+                let is_known = |of: &Commit| of.run <= told && of.figure.value >= after;
+                let is_news = run > told && !commits.iter().skip(told_at.saturating_add(1)).any(is_known);
+                if is_news && after > before && before > 0.0 {
                     let (suite, name) = (suite.clone(), name.clone());
                     found.push((run, Shifted { suite, name, metric, before, after }));
                 }
@@ -223,11 +226,10 @@ fn add(commits: &mut Vec<Commit>, of: &Run, figure: Figure) {
     let grows = grows(figure);
     match commits.last_mut().filter(|last| last.at == of.at) {
         Some(last) => {
-            last.run = of.run;
             last.disagrees |= last.grows.zip(grows).is_some_and(|(last, this)| last != this);
             last.grows = last.grows.or(grows);
             if figure.value > last.figure.value {
-                last.figure = figure;
+                (last.figure, last.run) = (figure, of.run);
             }
         }
         None => commits.push(Commit { at: of.at, run: of.run, figure, grows, disagrees: false }),
@@ -244,8 +246,8 @@ fn grows(figure: Figure) -> Option<bool> {
 }
 
 /// Position from which on values are comparable.
-fn last_shift(metric: Metric, commits: &[Commit]) -> usize {
-    if column::is_rounded(metric) {
+fn last_shift(is_noisy: bool, commits: &[Commit]) -> usize {
+    if is_noisy {
         return noise::shifts(&values(commits)).last().map_or(0, |shift| shift.at);
     }
     level::fold(&figures(commits)).map_or(0, |levels| levels.since)

@@ -56,8 +56,6 @@ pub(super) struct Selected {
     pub(super) tests: Vec<String>,
     /// `ctest`: whether a test that must run is known to start a GoogleTest executable.
     pub(super) starts_tests: bool,
-    /// `ctest`: only what the filter of the run selects is started.
-    pub(super) is_filtered: bool,
 }
 
 /// Suites of one command that may run in other shards, or in a run without a filter.
@@ -103,13 +101,7 @@ pub(super) async fn selected(
 }
 
 fn all(planned: &PlannedSuite) -> Selected {
-    Selected {
-        planned: planned.clone(),
-        known: Known::default(),
-        tests: Vec::new(),
-        starts_tests: false,
-        is_filtered: false,
-    }
+    Selected { planned: planned.clone(), known: Known::default(), tests: Vec::new(), starts_tests: false }
 }
 
 /// The modules of a build with tests: if a filter leaves one of them, its suite keeps the name that waivers and
@@ -260,7 +252,9 @@ async fn by_numbers(
         let mut command = planned.command.clone();
         command.extend(["-I".into(), OsString::from(file)]);
         let selected = PlannedSuite { command, ..planned.clone() };
-        if ctest::has_all(&ctest_list(context, &selected).await?, &own) {
+        // With numbers of the other kind, it may have no test to list.
+        let Ok(listed) = ctest_list(context, &selected).await else { continue };
+        if ctest::has_all(&listed, &own) {
             return Ok(Some(selected));
         }
     }
@@ -281,7 +275,7 @@ async fn filter_ctest(
     }
     let Ok(shown) = ask_ctest(context, planned, "--show-only=json-v1").await else { return Ok(Ok(())) };
     let commands = ctest::commands(&shown.stdout);
-    let ctest::Filtered { tests: own, is_exact, named, names_one } = ctest::filtered(&commands, filter);
+    let ctest::Filtered { tests: own, named, names_one } = ctest::filtered(&commands, filter);
     if commands.is_empty() {
         return Ok(Ok(()));
     }
@@ -296,16 +290,19 @@ async fn filter_ctest(
     }
     // The programs of the others affect the names of suites.
     selected.known.programs = programs(&commands).into_iter().map(|(_, program)| program).collect();
-    if commands.iter().all(|(test, _)| own.contains(test)) {
-        selected.is_filtered = is_exact;
+    // A test without a command is not built: it stays, and ctest fails it.
+    let left_out: BTreeSet<&String> =
+        commands.iter().map(|(test, _)| test).filter(|test| !own.contains(*test)).collect();
+    if left_out.is_empty() {
         return Ok(Ok(()));
     }
     let Ok(tests) = ctest_list(context, planned).await else { return Ok(Ok(())) };
-    let numbers =
-        |all: &[CtestTest]| all.iter().filter(|test| own.contains(&test.name)).cloned().collect::<Vec<_>>();
+    let numbers = |all: &[CtestTest]| -> Vec<CtestTest> {
+        all.iter().filter(|test| !left_out.contains(&test.name)).cloned().collect()
+    };
     let numbered = [numbers(&tests), numbers(&ctest::counted(&tests))];
     if let Some(by_numbers) = by_numbers(context, planned, numbered).await? {
-        (selected.planned, selected.is_filtered) = (by_numbers, is_exact);
+        selected.planned = by_numbers;
     }
     Ok(Ok(()))
 }

@@ -11,7 +11,7 @@ mod unmeasured;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use memgate_analysis::must_be_screened_again;
+use memgate_analysis::{Window, must_be_screened_again};
 use memgate_launch::Environment;
 use memgate_wire::options::StackMode;
 use memgate_wire::setup;
@@ -29,7 +29,7 @@ use crate::run::engine::{
 };
 use crate::session::facts::{Facts, problem};
 use crate::session::label::Label;
-use crate::suite::Program;
+use crate::suite::{Program, gtest};
 use suites::{has_something, is_of, suites};
 use unmeasured::{
     filter_is_not_heard, gone, left_out, meant, not_measured, selects_nothing, unseen, with_a_test,
@@ -100,7 +100,13 @@ pub(super) async fn screen(
         let mut processes = suites.iter().flat_map(|screened| &screened.suite.processes);
         let executables: BTreeSet<String> =
             processes.clone().map(|process| process.hello().executable.clone()).collect();
-        if !is_ours && !selected.is_filtered && processes.any(|process| process.record.selects_tests()) {
+        let is_other = |window: &Window| {
+            !window.is_setup() && !gtest::selects(filter, &format!("{}.{}", window.suite, window.test))
+        };
+        let ran_others = |process: &Finished| {
+            process.record.selects_tests() && process.record.windows.iter().any(is_other)
+        };
+        if !is_ours && processes.any(ran_others) {
             context.console.warning(&filter_is_not_heard(planned, filter));
         }
         suites.retain(has_something);

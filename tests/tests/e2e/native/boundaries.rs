@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memgate_e2e::{Project, Run, repository, samples, skip_without, truth};
-use memgate_model::{BoundaryQuality, LeakKind, Metric, Verdict};
+use memgate_model::{BoundaryQuality, LeakKind, Metric, Outcome, Verdict};
 use memgate_wire::{BoundaryKind, Frame};
 
 use crate::agent::spool;
@@ -226,7 +226,8 @@ fn what_a_listener_that_main_appends_keeps_about_each_test_belongs_to_no_test() 
         "{TINY}#include <list>\n#include <string>\nstruct Results : testing::EmptyTestEventListener {{\n\
          std::list<std::string> all;\n\
          void OnTestStart(const testing::TestInfo& test) override {{ all.push_back(test.name()); }}\n\
-         void OnTestEnd(const testing::TestInfo& test) override {{ all.push_back(test.name()); }}\n}};\n\
+         void OnTestEnd(const testing::TestInfo& test) override {{\n all.push_back(test.name());\n\
+         if (all.back() == \"Refused\") ADD_FAILURE();\n}}\n}};\nTEST(Tiny, Refused) {{}}\n\
          int main(int argc, char** argv) {{\n testing::InitGoogleTest(&argc, argv);\n\
          testing::UnitTest::GetInstance()->listeners().Append(new Results);\n return RUN_ALL_TESTS();\n}}\n"
     );
@@ -234,9 +235,11 @@ fn what_a_listener_that_main_appends_keeps_about_each_test_belongs_to_no_test() 
     let program = samples::own("results", "cc", &source, "c++", &flags);
     let run = Project::new("results").run(&program);
     run.ends_with(1);
-    assert_eq!(run.test("Tiny.Leaks").verdict, Verdict::Fail, "{run}");
+    let leaks = run.test("Tiny.Leaks");
+    assert_eq!((leaks.verdict, leaks.leaks.len()), (Verdict::Fail, 1), "{run}");
     let idle = run.test("Tiny.Idle");
     assert_eq!((idle.verdict, idle.confirmed), (Verdict::Pass, false), "{run}");
+    assert_eq!(run.test("Tiny.Refused").outcome, Outcome::Failed, "the listener says so\n{run}");
 }
 
 #[test]

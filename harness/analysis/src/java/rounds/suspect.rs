@@ -8,7 +8,7 @@ use memgate_model::{Metric, format_bytes, format_count};
 use super::compared::{Compared, Delta, Grown};
 use super::{WARM_UP, counters};
 use crate::java::names::{is_literal, is_of_project, project_of};
-use crate::java::series::grown;
+use crate::java::series::{grown, values};
 use crate::record::{ProcessRecord, Window};
 
 /// Most classes to name in the text.
@@ -46,14 +46,25 @@ impl JavaSuspect {
         }
     }
 
-    /// Did it grow by objects in the rounds that it does not leave alone? Then the next window may have left them, even
+    /// Did objects or counters grow in its rounds that do not grow alone? Then the next window may have left them, even
     /// if something else grows alone. `alone` is the process that repeated it.
     #[must_use]
     pub fn grew_more_than(&self, alone: &ProcessRecord) -> bool {
         let Some(test) = alone.windows.last().map(Window::id) else { return false };
-        let grown = grown(alone, &test, usize::try_from(WARM_UP).unwrap_or_default());
-        let grew_alone = |class: &String| is_literal(class) || grown.iter().any(|grew| grew.class == *class);
-        !self.classes.iter().all(grew_alone)
+        let warm_up = usize::try_from(WARM_UP).unwrap_or_default();
+        // In most executions: what comes now and then is not what came in each of the rounds.
+        let rises = |of: &[f64]| {
+            let steps = || of.windows(2).skip(warm_up);
+            2 * steps().filter(|step| step[1] > step[0]).count() > steps().count()
+        };
+        let grown = grown(alone, &test, warm_up);
+        let grew_alone = |class: &String| {
+            let of_class = grown.iter().find(|grew| grew.class == *class);
+            is_literal(class) || of_class.is_some_and(|grew| rises(&grew.instances) || rises(&grew.bytes))
+        };
+        let windows: Vec<&Window> = alone.windows_of(&test).collect();
+        let rose_alone = |counter: &Metric| rises(&values(&windows, *counter));
+        !(self.classes.iter().all(grew_alone) && self.added.1.iter().all(rose_alone))
     }
 
     /// Did any of these classes grow in the rounds of its test class? Also true if the rounds gave no information.

@@ -316,7 +316,8 @@ fn began_any(record: &ProcessRecord) -> bool {
 fn no_test(suite: &str, filter: Option<&str>) -> Problem {
     let what = match filter {
         Some(filter) => format!("the filter {filter:?} selects none of its classes and methods"),
-        None => "it ran no test of JUnit; JUnit 5 needs Surefire 2.22 or later, TestNG 3.6".to_owned(),
+        None => "it ran no test of JUnit; below Maven, JUnit 5 needs Surefire 2.22 or later, and TestNG Surefire 3.6"
+            .to_owned(),
     };
     problem(suite, what, "")
 }

@@ -87,10 +87,11 @@ pub(super) async fn confirm(
         let told = repeater.class(class, &mut show).await?;
         // The class is repeated before its tests.
         let alone = finished.get(before).map(|process| &process.record);
-        match told {
-            Told::Open => budget.counts_as_open(),
-            Told::Leaks if !alone.is_some_and(|alone| suspect.grew_more_than(alone)) => {}
-            Told::Clean | Told::Leaks => suspects.extend(suspect.behind.as_deref()),
+        if told == Told::Open {
+            budget.counts_as_open();
+        }
+        if told != Told::Leaks || alone.is_some_and(|alone| suspect.grew_more_than(alone)) {
+            suspects.extend(suspect.behind.as_deref());
         }
         done += 1;
         total = done + suspects.len();

@@ -35,7 +35,8 @@ pub(super) fn suites(
 ) -> Vec<Screened> {
     let Done { finished, elapsed, .. } = done;
     let planned = &selected.planned;
-    let measured = Measured { planned, program, mode, elapsed };
+    let any_tests = finished.iter().any(|process| ran_tests(&process.record));
+    let measured = Measured { planned, program, mode, elapsed, any_tests };
     let pids: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
     let of_tests: BTreeSet<u32> =
         finished.iter().filter(|process| !is_plain(process)).map(|process| process.hello().pid).collect();
@@ -120,20 +121,22 @@ struct Measured<'a> {
     program: &'a Program,
     mode: Mode,
     elapsed: Duration,
+    /// Whether a process reported tests.
+    any_tests: bool,
 }
 
 impl Measured<'_> {
     /// Processes of one executable with the same arguments, as a suite.
     fn suite(&self, context: &Context<'_>, name: String, processes: Vec<Finished>) -> Screened {
-        let Self { planned, program, mode, elapsed } = *self;
+        let Self { planned, program, mode, elapsed, any_tests } = *self;
         let tests = processes.iter().any(|process| ran_tests(&process.record));
         let hooked = processes.iter().any(has_boundaries);
         // A plain program may report boundaries of its own through the C API.
         let told = tests && !is_the_test(planned);
         let filter = &context.plan.filter;
-        // Without an error, the leaks of all its tests would count as fixed.
+        // Without an error, the leaks of all its tests would count as fixed. It may start itself for each test.
         let is_silent = mode == Mode::Process
-            && !tests
+            && !any_tests
             && filter.is_none()
             && tells_tests(planned, program)
             && processes.iter().all(|process| {

@@ -19,7 +19,7 @@ const SERIES: u32 = 5;
 const FACTOR: u32 = 4;
 /// More repetitions show nothing new.
 const MOST: u32 = 6144;
-/// How long one run may take, unless more repetitions are asked for.
+/// How long the repetitions of one run may take, unless more are asked for.
 const SHORT: Duration = Duration::from_millis(500);
 /// A run may take so many times as long as expected, and a little more, because the machine may be busy.
 const PATIENCE: u32 = 4;
@@ -27,12 +27,43 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(3);
 /// Most descriptors and threads that a run may keep: a process may have no more than 1,024.
 const MOST_HANDLES: u64 = 256;
 
-/// Adds the runs. `pace`: the time of one repetition.
+/// How quick a program is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// The time that each run takes, however few its repetitions are.
+    start: Duration,
+    /// The time of one repetition.
+    repetition: Duration,
+}
+
+impl Pace {
+    /// From the times of the runs with few repetitions.
+    pub(super) fn of(times: &[Duration]) -> Self {
+        // The longest run may have made a copy.
+        let [first, .., last, _] = times else { return Self::default() };
+        let [few, .., many, _] = super::COUNTS;
+        // On a busy machine, one of them may have taken much longer than it needs.
+        let at_most = times.iter().zip(super::COUNTS).map(|(time, n)| *time / n).min().unwrap_or_default();
+        let repetition = at_most.min(last.saturating_sub(*first) / (many - few));
+        Self { start: first.saturating_sub(repetition * few), repetition }
+    }
+
+    fn run(self, n: u32) -> Duration {
+        self.start.saturating_add(self.repetition.saturating_mul(n))
+    }
+
+    /// After a run that took so long.
+    fn after(self, n: u32, took: Duration) -> Self {
+        Self { repetition: took.saturating_sub(self.start) / n, ..self }
+    }
+}
+
+/// Adds the runs.
 pub(super) async fn add(
     context: &mut Context<'_>,
     work: &Work<'_>,
     runs: &mut Vec<(u64, Finished)>,
-    pace: Duration,
+    pace: Pace,
     budget: &Budget,
     show: &mut dyn FnMut(u64),
 ) -> Result<(), Stopped> {
@@ -53,7 +84,7 @@ pub(super) async fn add(
         if !keep(runs, next, ran) {
             break;
         }
-        (longest, pace) = (next, took / next);
+        (longest, pace) = (next, pace.after(next, took));
     }
     if longest == first {
         return Ok(());
@@ -73,22 +104,25 @@ pub(super) async fn add(
 fn keep(runs: &mut Vec<(u64, Finished)>, n: u32, ran: Ran) -> bool {
     let Some(process) = ran.process else { return false };
     let is_whole = ran.exit.is_success() && process.record.end.is_some();
-    runs.push((u64::from(n), process));
+    // A run with few repetitions that breaks now does not replace the one that decides.
+    if is_whole || n > super::COUNTS[super::COUNTS.len() - 1] {
+        runs.push((u64::from(n), process));
+    }
     is_whole
 }
 
 /// How many repetitions the next run makes, if it and its series may take so long.
-fn next(longest: u32, pace: Duration, asked: u32, left: Duration) -> Option<u32> {
+fn next(longest: u32, pace: Pace, asked: u32, left: Duration) -> Option<u32> {
     let most = MOST.max(asked);
     let by_factor = longest.saturating_mul(FACTOR).min(most);
-    let is_short = |n: u32| pace.saturating_mul(n) <= SHORT;
+    let is_short = |n: u32| pace.repetition.saturating_mul(n) <= SHORT;
     let n = if is_short(by_factor) || by_factor <= asked { by_factor } else { asked };
-    (n > longest && pace.saturating_mul(n).saturating_mul(SERIES) <= left).then_some(n)
+    (n > longest && pace.run(n).saturating_mul(SERIES) <= left).then_some(n)
 }
 
 /// How long a run of `n` repetitions may take, in whole seconds.
-fn patience(pace: Duration, n: u32, left: Duration) -> Duration {
-    let patience = pace.saturating_mul(n).saturating_mul(PATIENCE).saturating_add(LEAST_PATIENCE);
+fn patience(pace: Pace, n: u32, left: Duration) -> Duration {
+    let patience = pace.run(n).saturating_mul(PATIENCE).saturating_add(LEAST_PATIENCE);
     Duration::from_secs(patience.min(left).as_secs() + 1)
 }
 
@@ -136,7 +170,7 @@ fn live_blocks(record: &ProcessRecord) -> u64 {
 }
 
 fn mapped_bytes(record: &ProcessRecord) -> u64 {
-    let mapped = record.end.iter().filter_map(|end| end.mapped.as_ref());
+    let mapped = record.end.iter().chain(&record.main_end).filter_map(|end| end.mapped.as_ref());
     mapped.map(memgate_analysis::Mapped::total).max().unwrap_or_default()
 }
 
@@ -146,7 +180,7 @@ fn segments(record: &ProcessRecord) -> u64 {
 }
 
 fn handles(record: &ProcessRecord) -> u64 {
-    let os = record.end.iter().filter_map(|end| end.os.as_ref());
+    let os = record.end.iter().chain(&record.main_end).filter_map(|end| end.os.as_ref());
     os.map(|os| os.fd_count().saturating_add(os.thread_count())).max().unwrap_or_default()
 }
 
@@ -158,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_quick_program_repeats_thousands_of_times_and_a_slow_one_no_more_than_asked() {
-        let up_to = |pace: Duration, asked: u32, left: Duration| {
+        let up_to = |repetition: Duration, asked: u32, left: Duration| {
+            let pace = Pace { repetition, ..Pace::default() };
             std::iter::successors(Some(24), |longest| next(*longest, pace, asked, left)).collect::<Vec<_>>()
         };
         let (us, ms) = (Duration::from_micros(1), Duration::from_millis(1));
@@ -168,6 +203,19 @@ mod tests {
         assert_eq!(up_to(100 * ms, 102, ENOUGH), [24, 96, 102], "--iterations 100");
         assert_eq!(up_to(100 * ms, 102, ENOUGH / 2), [24], "measure.confirm_budget");
         assert_eq!(up_to(us, 100_002, ENOUGH).last(), Some(&100_002));
+    }
+
+    /// A busy machine starts a large program in half a second. Its repetitions are still quick.
+    #[test]
+    fn the_time_in_which_a_program_starts_is_not_that_of_its_repetitions() {
+        let ms = Duration::from_millis(1);
+        let pace = Pace::of(&super::super::COUNTS.map(|n| 500 * ms + ms * n / 10));
+        assert_eq!((pace.start, pace.repetition), (500 * ms, ms / 10));
+        assert_eq!(next(24, pace, 12, ENOUGH), Some(96));
+        assert_eq!(pace.after(96, 548 * ms).repetition, ms / 2);
+        let one_late = [40, 42, 44, 46, 900, 50].map(|took| ms * took);
+        assert_eq!(next(24, Pace::of(&one_late), 12, ENOUGH), Some(96));
+        assert_eq!(next(24, pace, 12, Duration::from_secs(2)), None, "five runs take 2.5 s");
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub(super) async fn lengths(
     show: &mut dyn FnMut(u64),
 ) -> Result<Runs, Stopped> {
     let mut runs: Vec<(u64, Finished)> = Vec::new();
-    let mut paces = Vec::new();
+    let mut times = Vec::new();
     let mut succeeds = true;
     for (done, n) in COUNTS.into_iter().enumerate() {
         let may_be_last = [ALIKE, COUNTS.len()].contains(&(done + 1));
@@ -147,7 +147,7 @@ pub(super) async fn lengths(
         };
         let over = process.record.end.is_none();
         runs.push((u64::from(n), process));
-        paces.push(ran.took / n);
+        times.push(ran.took);
         // A broken run is reported as it is; more runs would show nothing new.
         if over || are_alike(&runs) {
             return Ok(Runs { runs, broken: None });
@@ -157,13 +157,14 @@ pub(super) async fn lengths(
     if !succeeds {
         return Ok(Runs { runs, broken: None });
     }
-    // The longest run may have made a copy.
-    let pace = paces.iter().copied().nth_back(1).unwrap_or_default();
     budget.begin();
-    let done = longer::add(context, work, &mut runs, pace, budget, show).await;
+    let done = longer::add(context, work, &mut runs, longer::Pace::of(&times), budget, show).await;
     budget.end();
-    done?;
-    Ok(Runs { runs, broken: None })
+    match done {
+        // Its program is gone. The few repetitions decide.
+        Ok(()) | Err(Stopped::Failed(ExpectedError::Program { .. })) => Ok(Runs { runs, broken: None }),
+        Err(stopped) => Err(stopped),
+    }
 }
 
 /// Runs `work` once, with `n` repetitions. `copies`: to search for the holders of what is left.
