@@ -9,14 +9,13 @@ use memgate_wire::{Counters, ErrorCode};
 use super::context::JudgeContext;
 use super::leaks::OsGroup;
 use super::one_test::TestJudge;
-use super::series::Series;
+use super::series::{Series, broken};
 use super::wording::interval;
 use super::{curve, leaks};
 use crate::by_turns::by_turns;
 use crate::groups::{Held, OsKind, Places, Sizes, common_names, held};
 use crate::growth::{Allowed, Finding, Growth, judge_points};
 use crate::input::Repetition;
-use crate::measured::{self, When};
 use crate::native_holders::Holding;
 use crate::record::{ProcessEnd, sum};
 use crate::screen::{MAPPINGS_LOST, too_much};
@@ -408,24 +407,6 @@ fn os_parts(
         }
     }
     parts.into_values().collect()
-}
-
-pub(super) fn broken(run: &Repetition) -> Option<String> {
-    let record = &run.process.record;
-    measured::unmeasured(record, None)
-        .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))
-        .or_else(|| match &record.end {
-            None => Some(measured::broken_off(&run.process, When::InATest).1),
-            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process, When::InATest).1),
-            Some(end) if end.incomplete || record.main_end.as_ref().is_some_and(|main| main.incomplete) => {
-                Some("part of what was recorded at its end is missing".to_owned())
-            }
-            Some(_) => None,
-        })
-        .or_else(|| {
-            let status = measured::status(&run.process).filter(|s| *s != 0)?;
-            Some(format!("it ended with status {status}"))
-        })
 }
 
 fn groups(context: &mut JudgeContext<'_>, runs: &[&Repetition], moment: Moment) -> Vec<Group> {

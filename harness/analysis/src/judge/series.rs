@@ -4,8 +4,8 @@
 //! repetitions if something grew. These decide, but only if the program repeated its work in each of them: it may
 //! clamp the number, fail when descriptors run out, or take the number for something else.
 
-use super::lengths::broken;
 use crate::input::Repetition;
+use crate::measured::{self, When};
 
 /// The number of runs in a series. Their lengths are the multiples of the shortest one.
 const RUNS: usize = 6;
@@ -46,6 +46,25 @@ fn series_up_to<'a>(longest: u64, all: &[&'a Repetition]) -> Option<Vec<&'a Repe
     let series: Vec<&Repetition> = (1..=RUNS as u64).map(of).collect::<Option<_>>()?;
     let is_whole = series.iter().all(|run| broken(run).is_none());
     (is_whole && series.windows(2).all(|pair| works_on(pair[0], pair[1]))).then_some(series)
+}
+
+/// Why a run gives no figures.
+pub(super) fn broken(run: &Repetition) -> Option<String> {
+    let record = &run.process.record;
+    measured::unmeasured(record, None)
+        .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))
+        .or_else(|| match &record.end {
+            None => Some(measured::broken_off(&run.process, When::InATest).1),
+            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process, When::InATest).1),
+            Some(end) if end.incomplete || record.main_end.as_ref().is_some_and(|main| main.incomplete) => {
+                Some("part of what was recorded at its end is missing".to_owned())
+            }
+            Some(_) => None,
+        })
+        .or_else(|| {
+            let status = measured::status(&run.process).filter(|s| *s != 0)?;
+            Some(format!("it ended with status {status}"))
+        })
 }
 
 /// Repeated work is nearly never without a single allocation.

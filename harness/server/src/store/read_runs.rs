@@ -10,7 +10,6 @@ use sqlx::any::AnyRow;
 
 use super::add::{DURATION, limits_of};
 use super::read::{Shown, event, leak_of, members, run_row, state_of, word};
-use super::read_segments::is_noisy;
 use super::{Choice, Store, StoreError, rows, statements as sql};
 use crate::view::{EventRow, Order, Point, RunRow, RunView, Runs, SightingOf, TestRow, TestView};
 
@@ -414,7 +413,7 @@ fn shifts((test, name): (&str, &str), metric: Metric, points: &[Point]) -> Vec<E
         .filter_map(|point| Some((point, point.value.filter(|value| value.is_finite())?)))
         .collect();
     // Positions of the first value off the old level and of the one that showed it, the values before and after.
-    let found: Vec<(usize, usize, f64, f64)> = if is_noisy(metric, name) {
+    let found: Vec<(usize, usize, f64, f64)> = if column::is_noisy(metric, name) {
         let values: Vec<f64> = judged.iter().map(|(_, value)| *value).collect();
         let found = noise::shifts(&values).into_iter();
         found.map(|shift| (shift.at, shift.told_at, shift.before, shift.after)).collect()

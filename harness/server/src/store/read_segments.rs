@@ -87,7 +87,7 @@ impl Store {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
         let of_line = self.figures_of_line(shown.line(), NEWEST).await?;
         let series = of_line.into_iter().map(|Figures { suite, name, metric, commits }| {
-            let since = last_shift(is_noisy(metric, &name), &commits);
+            let since = last_shift(column::is_noisy(metric, &name), &commits);
             let measured = |commit: Commit| Measured {
                 figure: commit.figure,
                 disagrees: commit.disagrees,
@@ -108,7 +108,7 @@ impl Store {
     ) -> Result<Vec<(i64, Shifted)>, StoreError> {
         let mut found = Vec::new();
         for Figures { suite, name, metric, commits } in self.figures_of_line(line, NEAR).await? {
-            for (told_at, before, after) in shifts(is_noisy(metric, &name), &commits) {
+            for (told_at, before, after) in shifts(column::is_noisy(metric, &name), &commits) {
                 let Some(run) = commits.get(told_at).map(|commit| commit.run) else { continue };
                 // What the run of an earlier commit shows, received later, a later commit may have shown before.
                 let is_known = |of: &Commit| of.run <= told && of.figure.value >= after;
@@ -251,12 +251,6 @@ fn last_shift(is_noisy: bool, commits: &[Commit]) -> usize {
         return noise::shifts(&values(commits)).last().map_or(0, |shift| shift.at);
     }
     level::fold(&figures(commits)).map_or(0, |levels| levels.since)
-}
-
-/// Does a figure vary from run to run? That of a suite does, even if it is measured exactly: another test, or a thread
-/// that ends later, changes what is left at its end.
-pub(super) fn is_noisy(metric: Metric, name: &str) -> bool {
-    name.is_empty() || column::is_rounded(metric)
 }
 
 /// The position that showed each shift, and the values before and after.
