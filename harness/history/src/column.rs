@@ -63,8 +63,8 @@ pub const fn is_rounded(metric: Metric) -> bool {
     matches!(metric, Metric::OsRss | Metric::OsPss | Metric::JavaAllocatedBytes | Metric::JavaMetaspace)
 }
 
-/// Does a figure of a test vary from run to run? That of a suite (no name) does, even if it is measured exactly: another
-/// test, or a thread that ends later, changes what is left at its end.
+/// Does a figure of a test vary from run to run? That of a suite (no name) does, even if it is measured exactly:
+/// another test, or a thread that ends later, changes what is left at its end.
 #[must_use]
 pub const fn is_noisy(metric: Metric, test: &str) -> bool {
     test.is_empty() || is_rounded(metric)

@@ -16,8 +16,8 @@
 //! - If less is freed than the window before added, the remaining objects may come from either: both are suspect.
 //! - If exactly as much is freed as this window leaks, nothing seems to grow. So the window after a suspect runs as
 //!   often as the suspect, and is confirmed if the suspect, or some of its objects, does not grow alone
-//!   ([`JavaSuspect::behind`]). This does not apply if only strings and arrays grow: the virtual machine makes and frees
-//!   these by itself.
+//!   ([`JavaSuspect::behind`]). This does not apply if only strings and arrays grow: the virtual machine makes and
+//!   frees these by itself.
 //! - Another test may free something late. One round without growth is excused if the window freed objects of another
 //!   class. For counters one round is always excused.
 //! - The virtual machine frees some of its own arrays and strings now and then. After the rounds of a suspect, one
