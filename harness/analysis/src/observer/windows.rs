@@ -66,7 +66,8 @@ impl Observer {
             self.close(&mut window, boundary, snapshot, java, t_ns);
             self.record.windows.push(window);
         } else if let Some(at) = self.record.windows[settled..].iter().rposition(is_it) {
-            // The program reports an end twice (`memgate.h`). The agent had closed the test, so this end has no survivors.
+            // The program reports an end twice (`memgate.h`). The agent had closed the test, so this end has no
+            // survivors.
             if usize::try_from(boundary.open_tests).is_ok_and(|open| open <= self.record.open.len()) {
                 return;
             }
