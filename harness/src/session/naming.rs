@@ -58,24 +58,29 @@ pub fn name_of_started(configured: Option<&str>, id: &SuiteId, taken: &mut BTree
     free.unwrap_or(name)
 }
 
-/// Names for the JVM suites of one command: each suite's folder, with as many of its last parts as make it unique.
+/// Names for the JVM suites of one command: each suite's folder, with as many of its last parts as make it unique, and
+/// its task.
 #[must_use]
-pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<String> {
-    if let (Some(name), [_]) = (configured, ids) {
+pub fn jvm_suite_names(configured: Option<&str>, suites: &[JvmSuiteId]) -> Vec<String> {
+    if let (Some(name), [_]) = (configured, suites) {
         return vec![name.to_owned()];
     }
-    let folders: Vec<SuiteId> = ids
+    let folders: Vec<SuiteId> = suites
         .iter()
-        .map(|id| SuiteId {
-            executable: id.directory.trim_end_matches('/').to_owned(),
+        .map(|suite| SuiteId {
+            executable: suite.directory.trim_end_matches('/').to_owned(),
             arguments: Vec::new(),
         })
         .collect();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     folders
         .iter()
-        .map(|folder| {
-            let own = short_path(folder, &folders);
+        .zip(suites)
+        .map(|(folder, suite)| {
+            let mut own = short_path(folder, &folders);
+            if let Some(task) = &suite.task {
+                own = format!("{own} ({task})");
+            }
             let name = configured.map_or_else(|| own.clone(), |name| format!("{name}/{own}"));
             // The same folder with another class path (unit and integration tests), or another configuration.
             let count = seen.entry(name.clone()).or_default();
@@ -152,17 +157,24 @@ mod tests {
 
     #[test]
     fn jvm_suites_are_called_like_their_folders() {
-        let id = |directory: &str, jar: &str| JvmSuiteId {
+        let suite = |directory: &str, task: &str| JvmSuiteId {
             directory: directory.to_owned(),
-            class_path: vec![jar.to_owned()],
+            class_path: Vec::new(),
+            task: (!task.is_empty()).then(|| task.to_owned()),
         };
-        assert_eq!(jvm_suite_names(None, &[id("/p/tiles", "")]), ["tiles"]);
-        assert_eq!(jvm_suite_names(Some("unit"), &[id("/p/tiles", "")]), ["unit"]);
-        let many = [id("/p/core", "a"), id("/p/core", "b"), id("/p/x/api", "c"), id("/p/y/api/", "d")];
+        assert_eq!(jvm_suite_names(None, &[suite("/p/tiles", "")]), ["tiles"]);
+        assert_eq!(jvm_suite_names(Some("unit"), &[suite("/p/tiles", "slow")]), ["unit"]);
+        let of = |all: &[(&str, &str)]| {
+            let all: Vec<_> = all.iter().map(|(directory, task)| suite(directory, task)).collect();
+            jvm_suite_names(Some("unit"), &all)
+        };
         assert_eq!(
-            jvm_suite_names(Some("unit"), &many),
+            of(&[("/p/core", ""), ("/p/core", ""), ("/p/x/api", ""), ("/p/y/api/", "")]),
             ["unit/core", "unit/core (2)", "unit/x/api", "unit/y/api"]
         );
+        let tasks = [("/p/core", "slow"), ("/p/core", ""), ("/p/core", "testRelease"), ("/p/core", "slow")];
+        let names = ["unit/core (slow)", "unit/core", "unit/core (testRelease)", "unit/core (slow) (2)"];
+        assert_eq!(of(&tasks), names, "the order of tasks does not matter");
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub use self::command_line::JavaCommand;
 use self::configurations::without_fork;
 pub use self::configurations::{Configuration, Configured, configurations};
 pub use self::tools::{
-    filtered, gradle_leaves_out, gradle_script, is_build_tool, is_gradle, is_java, starts_jvms,
-    with_gradle_script,
+    filtered, gradle_leaves_out, gradle_script, gradle_selects, is_build_tool, is_gradle, is_java,
+    starts_jvms, with_gradle_script,
 };
 use crate::agent::OPTIONS_VARIABLE;
 use crate::hotspot::options::{TOOL_OPTIONS, without_option};
@@ -105,7 +105,7 @@ const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 /// compared.
 pub const ROUNDS: u32 = 4;
 
-/// A suite: virtual machines with the same directory and class path, if the build configures them alike
+/// A suite: virtual machines with the same directory, class path and task, if the build configures them alike
 /// (`configurations`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JvmSuiteId {
@@ -113,6 +113,8 @@ pub struct JvmSuiteId {
     pub directory: String,
     /// Class path, followed by the module path.
     pub class_path: Vec<String>,
+    /// Gradle's task, unless it is `test` or not known.
+    pub task: Option<String>,
 }
 
 /// A test class, or one test of it.
@@ -145,7 +147,14 @@ impl JvmSuiteId {
     pub fn of(hello: &Hello, jvm: &JvmInfo) -> Self {
         let mut class_path = class_path(jvm);
         class_path.extend(jvm.module_path.iter().cloned());
-        Self { directory: without_fork(&hello.working_directory), class_path }
+        let task = gradle_task(jvm).filter(|task| *task != "test").map(str::to_owned);
+        Self { directory: without_fork(&hello.working_directory), class_path, task }
+    }
+
+    /// A suite of which only the folder is known.
+    #[must_use]
+    pub fn of_folder(directory: String) -> Self {
+        Self { directory, class_path: Vec::new(), task: None }
     }
 }
 
@@ -333,6 +342,12 @@ fn split_options(value: &str) -> Vec<String> {
 }
 
 /// The entries of the class path of the tests, without those that the agent added.
+/// The task that Gradle (6 or later) started this worker for. Its temporary folder is `build/tmp/TASK/work`.
+fn gradle_task(jvm: &JvmInfo) -> Option<&str> {
+    let (_, folder) = jvm.properties.iter().find(|(name, _)| name == "org.gradle.internal.worker.tmpdir")?;
+    Path::new(folder).parent()?.file_name()?.to_str()
+}
+
 fn class_path(jvm: &JvmInfo) -> Vec<String> {
     let told = jvm.properties.iter().find(|(name, _)| name == WORKER_CLASS_PATH);
     let mut paths: Vec<String> = match told {
@@ -553,6 +568,17 @@ mod tests {
         let jvm = jvm(&[(WORKER_CLASS_PATH, "/p/classes:/m/launcher.jar:/c/memgate-junit-platform.jar")]);
         let id = JvmSuiteId::of(&hello(), &jvm);
         assert_eq!(id.class_path, ["/p/classes", "/m/launcher.jar"]);
+    }
+
+    #[test]
+    fn a_gradle_worker_belongs_to_its_task() {
+        let task = |folder| {
+            let jvm = jvm(&[("org.gradle.internal.worker.tmpdir", folder)]);
+            JvmSuiteId::of(&hello(), &jvm).task
+        };
+        assert_eq!(task("/p/app/build/tmp/integrationTest/work"), Some("integrationTest".to_owned()));
+        assert_eq!(task("/p/app/build/tmp/test/work"), None);
+        assert_eq!(task(""), None);
     }
 
     #[test]

@@ -39,46 +39,66 @@ fn tool(command: &[OsString]) -> &OsStr {
     command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default()
 }
 
-/// An init script that adds `options` to the virtual machines of all test tasks. It also forces the tasks to run:
-/// up-to-date tests would record nothing. It works with Gradle 4 and later, also with the configuration cache.
+/// A task may then have no test, which Gradle treats as an error unless configured otherwise.
+const MAY_BE_EMPTY: &str = "\
+        if (test.metaClass.hasProperty(test, 'failOnNoDiscoveredTests')) test.failOnNoDiscoveredTests = false
+        if (test.filter.metaClass.hasProperty(test.filter, 'failOnNoMatchingTests')) test.filter.failOnNoMatchingTests = false
+";
+
+/// An init script that adds `options` to the virtual machines of all test tasks. It also forces the tasks to run,
+/// because tests that are up to date, or come from the build cache, would record nothing.
 #[must_use]
 pub fn gradle_script(options: &str) -> String {
-    let options = options.replace('\\', "\\\\").replace('\'', "\\'");
-    format!(
+    let options = quoted(options);
+    for_all_tests(&format!(
         "\
-allprojects {{
-    def measured = {{ test ->
         test.outputs.upToDateWhen {{ false }}
+        test.outputs.doNotCacheIf('memgate measures it') {{ true }}
         test.doFirst {{ task ->
             def given = task.environment['{TOOL_OPTIONS}']
             task.environment('{TOOL_OPTIONS}', (given ? given + ' ' : '') + '{options}')
         }}
-    }}
+"
+    ))
+}
+
+/// An init script with which all test tasks run only the tests of a glob. (Gradle applies its own `--tests` to one task,
+/// and the task fails if it has no such test.)
+#[must_use]
+pub fn gradle_selects(glob: &str) -> String {
+    let glob = quoted(&glob.replace('#', "."));
+    for_all_tests(&format!(
+        "{MAY_BE_EMPTY}        test.doFirst {{ task -> task.testNameIncludePatterns = ['{glob}'] }}\n"
+    ))
+}
+
+/// An init script with which all test tasks exclude the classes listed in a file.
+#[must_use]
+pub fn gradle_leaves_out(list: &Path) -> String {
+    let list = quoted(&list.display().to_string());
+    for_all_tests(&format!(
+        "        new File('{list}').eachLine {{ test.exclude(it + '.class', it + '$*.class') }}\n{MAY_BE_EMPTY}"
+    ))
+}
+
+/// An init script with statements for each `test` task. It works with Gradle 4 and later, also with the configuration
+/// cache.
+fn for_all_tests(statements: &str) -> String {
+    format!(
+        "\
+allprojects {{
+    def change = {{ test ->
+{statements}    }}
     def tests = tasks.withType(Test)
-    tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(measured) : tests.all(measured)
+    tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(change) : tests.all(change)
 }}
 "
     )
 }
 
-/// An init script with which all test tasks exclude the classes listed in a file. A module may then have no tests,
-/// which Gradle treats as an error unless configured otherwise.
-#[must_use]
-pub fn gradle_leaves_out(list: &Path) -> String {
-    let list = list.display().to_string().replace('\\', "\\\\").replace('\'', "\\'");
-    format!(
-        "\
-allprojects {{
-    def divided = {{ test ->
-        new File('{list}').eachLine {{ test.exclude(it + '.class', it + '$*.class') }}
-        if (test.metaClass.hasProperty(test, 'failOnNoDiscoveredTests')) test.failOnNoDiscoveredTests = false
-        if (test.filter.metaClass.hasProperty(test.filter, 'failOnNoMatchingTests')) test.filter.failOnNoMatchingTests = false
-    }}
-    def tests = tasks.withType(Test)
-    tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(divided) : tests.all(divided)
-}}
-"
-    )
+/// The text of a Groovy string between single quotes.
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\'', "\\'")
 }
 
 /// `command` with an init script.
@@ -93,8 +113,8 @@ pub fn with_gradle_script(command: &[OsString], script: &Path) -> Vec<OsString> 
         .collect()
 }
 
-/// The command that runs only the tests of a glob, `com.example.TileCacheTest.evicts` or `*.TileCacheTest`, in the form
-/// of its tool.
+/// Maven's command that runs only the tests of a glob, `com.example.TileCacheTest.evicts` or `*.TileCacheTest`. (For
+/// Gradle, [`gradle_selects`].)
 ///
 /// # Errors
 /// When the tool supports no filter; a fragment after "failed to …".
@@ -106,7 +126,6 @@ pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, Strin
             "-Dsurefire.failIfNoSpecifiedTests=false".to_owned(),
             "-DfailIfNoTests=false".to_owned(),
         ],
-        "gradle" | "gradlew" => vec!["--tests".to_owned(), glob.replace('#', ".")],
         other => return Err(format!("pass a filter on to `{other}`: select the tests in its own arguments")),
     };
     Ok(command.iter().cloned().chain(added.into_iter().map(OsString::from)).collect())
@@ -168,8 +187,7 @@ mod tests {
         ] {
             assert_eq!(surefire_pattern(glob), pattern);
         }
-        let command = ["/p/gradlew".into(), "test".into()];
-        assert_eq!(filtered(&command, "ATest.a").unwrap(), ["/p/gradlew", "test", "--tests", "ATest.a"]);
+        assert!(gradle_selects("ATest#a's").contains("task.testNameIncludePatterns = ['ATest.a\\'s']"));
         assert!(filtered(&["java".into()], "A").unwrap_err().contains("`java`"));
     }
 

@@ -159,7 +159,7 @@ async fn build(
         files.watch_heap(options, java);
         files.dump_heap(options, planned.heap.as_ref());
     })?;
-    let planned_now = filtered(context, planned)?;
+    let planned_now = filtered(context, files, planned)?;
     let launch = match context.plan.java.agent {
         JavaAgent::Loaded => with_agent(files, planned_now, &our_option)?,
         JavaAgent::None => launch(&planned_now, None),
@@ -208,10 +208,19 @@ fn choose_native(context: &Context<'_>, suite: &mut Suite, junit: &mut Junit) {
 }
 
 /// The command with the requested filter.
-fn filtered(context: &Context<'_>, planned: &PlannedSuite) -> Result<PlannedSuite, ExpectedError> {
+fn filtered(
+    context: &Context<'_>,
+    files: &Files,
+    planned: &PlannedSuite,
+) -> Result<PlannedSuite, ExpectedError> {
     let Some(filter) = &context.plan.filter else { return Ok(planned.clone()) };
     let usage = |why: String| ExpectedError::Usage { what: format!("failed to {why}"), hint: String::new() };
-    let command = junit::filtered(&planned.command, filter).map_err(usage)?;
+    let command = if junit::is_gradle(&planned.command) {
+        let script = files.write("filter.gradle", &junit::gradle_selects(filter))?;
+        junit::with_gradle_script(&planned.command, &script)
+    } else {
+        junit::filtered(&planned.command, filter).map_err(usage)?
+    };
     Ok(PlannedSuite { command, ..planned.clone() })
 }
 
@@ -253,7 +262,7 @@ fn suites(
     let Done { finished, elapsed, .. } = done;
     let id = |process: &Finished| match jvm(process) {
         Some(jvm) => JvmSuiteId::of(process.hello(), jvm),
-        None => JvmSuiteId { directory: process.hello().working_directory.clone(), class_path: Vec::new() },
+        None => JvmSuiteId::of_folder(process.hello().working_directory.clone()),
     };
     let of_suites = finished.into_iter().filter(Finished::is_main);
     let mut groups = naming::grouped(of_suites.map(|process| (id(&process), process)));
@@ -268,10 +277,7 @@ fn suites(
     // Modules whose tests run in other shards, or that a filter leaves out, affect the names of these.
     let folders: BTreeSet<PathBuf> = ids.iter().map(|id| PathBuf::from(&id.directory)).collect();
     let elsewhere = modules.iter().filter(|module| !folders.contains(*module));
-    ids.extend(elsewhere.map(|module| JvmSuiteId {
-        directory: module.to_string_lossy().into_owned(),
-        class_path: Vec::new(),
-    }));
+    ids.extend(elsewhere.map(|module| JvmSuiteId::of_folder(module.to_string_lossy().into_owned())));
     let names = naming::jvm_suite_names(planned.name.as_deref(), &ids);
     let suite =
         |(name, (_, Configured { others, workers })): (String, (JvmSuiteId, Configured<Finished>))| {
