@@ -192,7 +192,8 @@ impl Confirmation {
     }
 
     fn enough(&mut self, record: &ProcessRecord, elapsed: Duration) -> bool {
-        if self.failed || record.damaged.is_some() || self.ends >= self.run.cap {
+        let is_most = self.ends >= self.run.cap;
+        if self.failed || record.damaged.is_some() || is_most && self.hunt.is_some() {
             return true;
         }
         if self.hunt.is_some_and(|hunt| elapsed >= hunt.most) {
@@ -214,19 +215,20 @@ impl Confirmation {
             return self.hunted_enough(record, elapsed, hunt);
         }
         if self.changed <= self.run.warm_up.max(1) {
-            return self.ends - self.changed >= self.run.unchanged || elapsed >= self.run.min_run;
+            return is_most || self.ends - self.changed >= self.run.unchanged || elapsed >= self.run.min_run;
         }
-        if self.ends < self.next_check || elapsed < self.run.min_run {
-            return false;
+        let is_due = self.ends >= self.next_check && (is_most || elapsed >= self.run.min_run);
+        if !is_due && self.ends != self.run.cap {
+            return self.ends >= self.run.patient_cap();
         }
         self.next_check = next_look(self.ends);
         let growths = self.growths(record);
         let paused = growths.iter().any(|g| g.paused);
-        if paused && elapsed < self.run.patience() {
+        if paused && elapsed < self.run.patience() && self.ends < self.run.patient_cap() {
             return false;
         }
         let decided = growths.iter().all(|g| g.finding != Finding::Open);
-        decided || self.ends >= self.run.most
+        decided || self.ends >= self.run.most || is_most
     }
 
     fn hunted_enough(&mut self, record: &ProcessRecord, elapsed: Duration, hunt: HuntTime) -> bool {
@@ -507,6 +509,26 @@ mod tests {
         assert_eq!(stops_after(1, leak), 2000);
         assert_eq!(stops_after(10, leak), 200);
         assert_eq!(stops_after(1000, leak), 13);
+    }
+
+    #[test]
+    fn a_fast_cache_that_has_just_filled_up_is_watched_until_it_is_settled() {
+        let ring = |entries: u32| {
+            stops_after(0, move |p, i| {
+                if i < entries {
+                    p.alloc(1, 37, 1)
+                }
+            })
+        };
+        assert!((2000..2400).contains(&ring(900)), "{}", ring(900));
+        assert!((3300..3900).contains(&ring(1490)), "{}", ring(1490));
+        assert_eq!(ring(1900), 2000, "it still fills up");
+        let leak = stops_after(0, |p, i| {
+            if i % 2 == 0 {
+                p.alloc(1, 37, 1)
+            }
+        });
+        assert_eq!(leak, 2000);
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl RepetitionLimits {
         Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence }
     }
 
+    /// The same as [`Self::cap`] for growth that has paused.
+    pub(crate) fn patient_cap(&self) -> usize {
+        self.cap.saturating_mul(PAUSED_FACTOR as usize)
+    }
+
     /// How long growth that has paused is watched.
     pub(crate) fn patience(&self) -> Duration {
         self.min_run * PAUSED_FACTOR
