@@ -48,6 +48,8 @@ const SKIPPED_AGAIN: [&str; 2] =
     ["for it is skipped when it is repeated", "for they are skipped when they are repeated"];
 /// A smaller share of a heap's growth may come from tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
+/// Size in bytes of a Java object without fields.
+const SMALLEST_OBJECT: f64 = 16.0;
 /// Each object of this class owns the memory of one direct buffer.
 const DIRECT_BUFFER: &str = "java.nio.DirectByteBuffer";
 
@@ -450,6 +452,10 @@ impl TestJudge<'_, '_> {
             }
             let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
             let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
+            // Beside a leak, a few objects in hundreds of iterations are not worth a line.
+            if self.judgement.verdict() == Verdict::Fail && bytes < SMALLEST_OBJECT {
+                continue;
+            }
             let by = match bytes > 0.0 {
                 true => format!(" by {} {}", format_bytes(bytes), self.judgement.per()),
                 false => String::new(),

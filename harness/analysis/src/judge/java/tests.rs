@@ -628,6 +628,20 @@ fn a_class_that_leaves_a_little_more_of_what_its_tests_leave_leaks_nothing_besid
     assert!(is_told(6, 48), "five objects more");
 }
 
+#[test]
+fn beside_a_leak_less_than_an_object_per_iteration_is_not_worth_a_line() {
+    let is_told = |size: u64| {
+        let body = move |jvm: &mut Jvm, i: u32| {
+            jvm.add("com.example.Tile", 12, 24);
+            jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], size);
+        };
+        let report = report(&confirmed(body, |_| ()), &GatePolicy::default());
+        assert_eq!(evicts(&report).verdict, Verdict::Fail);
+        evicts(&report).reason.contains("java.lang.String grows by")
+    };
+    assert!(is_told(24) && !is_told(4));
+}
+
 /// Arrays of a leak may be too irregular in the test, because the virtual machine adds its own, and count in the class.
 #[test]
 fn as_many_objects_in_the_same_place_are_the_leak_of_the_test_whatever_hangs_on_them() {
