@@ -220,7 +220,7 @@ enum Kind {
     Library,
     /// libc, the loader.
     System,
-    /// GoogleTest.
+    /// A test framework.
     Runner,
     /// memgate.
     Agent,
@@ -233,6 +233,8 @@ struct Known<'a> {
     kind: Kind,
     /// Starts the test. This frame and all outer frames belong to the runner.
     starts_test: bool,
+    /// Between a runner and its test.
+    passes_on: bool,
     /// A call operator of an unnamed function object.
     is_nameless: bool,
     /// `module!function`, or `module+offset` without a symbol.
@@ -245,6 +247,7 @@ impl<'a> Known<'a> {
         let function = frame.function.as_deref().map(normalised);
         let kind = if is_library_source(frame) { Kind::Library } else { kind(&module, function.as_deref()) };
         let starts_test = function.as_deref().is_some_and(starts_test);
+        let passes_on = kind == Kind::Runner || function.as_deref().is_some_and(passes_on);
         let is_nameless = matches!(
             function.as_deref(),
             Some("operator()" | "_FUN" | "__invoke" | "{lambda}" | "{lambda}::operator()" | "{lambda}::_FUN")
@@ -253,7 +256,7 @@ impl<'a> Known<'a> {
             Some(function) => format!("{module}!{function}"),
             None => format!("{module}+{:#x}", frame.offset),
         };
-        Self { frame, kind, starts_test, is_nameless, key }
+        Self { frame, kind, starts_test, passes_on, is_nameless, key }
     }
 }
 
@@ -328,7 +331,7 @@ fn kind(module: &str, function: Option<&str>) -> Kind {
     let stem = module.strip_suffix(".so").unwrap_or(module);
     if stem == "libmemgate_agent" {
         Kind::Agent
-    } else if stem.starts_with("libgtest") || stem.starts_with("libgmock") {
+    } else if is_runner(stem) {
         Kind::Runner
     } else if stem == "ld" || stem.starts_with("ld-") || SYSTEM.contains(&stem) {
         Kind::System
@@ -386,7 +389,15 @@ fn kind_of_function(function: &str) -> Kind {
         "clone3",
         "__clone",
     ];
-    if function.starts_with("testing::") {
+    const RUNNER: [&str; 6] = [
+        "testing::",
+        "boost::unit_test::",
+        "boost::execution_monitor::",
+        "Catch::",
+        "doctest::",
+        "CppUnit::",
+    ];
+    if RUNNER.iter().any(|r| function.starts_with(r)) {
         Kind::Runner
     } else if SYSTEM.contains(&function) {
         Kind::System
@@ -397,9 +408,17 @@ fn kind_of_function(function: &str) -> Kind {
     }
 }
 
-/// The functions of GoogleTest that call a test, but none that a test calls.
+/// Is it the library of a test framework? Some have names with a suffix for each kind of build.
+fn is_runner(stem: &str) -> bool {
+    const WITH_SUFFIX: [&str; 3] = ["libgtest", "libgmock", "libboost_unit_test_framework"];
+    const LIBRARIES: [&str; 7] =
+        ["libQt5Test", "libQt6Test", "libCatch2", "libcppunit", "libcmocka", "libcunit", "libcheck"];
+    WITH_SUFFIX.iter().any(|name| stem.starts_with(name)) || LIBRARIES.contains(&stem)
+}
+
+/// The functions of test frameworks that call a test, but none that a test calls.
 fn starts_test(function: &str) -> bool {
-    const RUNNER: [&str; 9] = [
+    const RUNNER: [&str; 31] = [
         "testing::Test::Run",
         "testing::TestInfo::Run",
         "testing::TestSuite::Run",
@@ -409,13 +428,50 @@ fn starts_test(function: &str) -> bool {
         "testing::internal::HandleExceptionsInMethodIfSupported",
         "testing::internal::HandleSehExceptionsInMethodIfSupported",
         "RUN_ALL_TESTS",
+        "boost::execution_monitor::catch_signals",
+        "boost::execution_monitor::execute",
+        "boost::execution_monitor::vexecute",
+        "boost::unit_test::unit_test_monitor_t::execute_and_translate",
+        "QTest::qRun",
+        "QTest::qExec",
+        "Catch::RunContext::invokeActiveTestCase",
+        "doctest::Context::run",
+        "CppUnit::TestCase::run",
+        "helperDoTestSetup",
+        "helperDoTestBody",
+        "helperDoTestTeardown",
+        "PlatformSpecificSetJmpImplementation",
+        "Utest::run",
+        "UnityDefaultTestRun",
+        "cmocka_run_one_test_or_fixture",
+        "_cmocka_run_group_tests",
+        "CU_run_suite",
+        "CU_run_all_tests",
+        "tcase_run_tfun_nofork",
+        "tcase_run_tfun_fork",
+        "srunner_run_tagged",
     ];
     RUNNER.contains(&function)
 }
 
-/// Index of the innermost frame in which the runner calls the test. The test's own frames come before it.
+/// The functions of other libraries by which a test framework calls a test.
+fn passes_on(function: &str) -> bool {
+    const BY: [&str; 5] = [
+        "boost::function",
+        "boost::detail::function::",
+        "boost::detail::forward::",
+        "boost::detail::do_invoke",
+        "QMetaMethod",
+    ];
+    BY.iter().any(|by| function.starts_with(by)) || function.ends_with("::qt_static_metacall")
+}
+
+/// Index of the innermost frame of the runner that calls the test. The test's own frames come before it.
 fn runner_begins(known: &[Known<'_>]) -> usize {
-    known.iter().position(|k| k.starts_test).unwrap_or(known.len())
+    let Some(starts) = known.iter().position(|k| k.starts_test) else { return known.len() };
+    let inside = &known[..starts];
+    let test = inside.iter().rposition(|k| !k.passes_on).map_or(0, |test| test + 1);
+    if inside[..test].iter().any(|k| k.kind == Kind::Own) { test } else { starts }
 }
 
 #[cfg(test)]
@@ -560,6 +616,56 @@ mod tests {
         ];
         frames.extend(GTEST_MAIN);
         assert_eq!(kept(&frames), ["Engine::step()", "Engine_steps_Test::TestBody()"]);
+    }
+
+    /// Regression: the id of a leak changed with each version of these libraries.
+    #[test]
+    fn the_runner_of_any_known_framework_is_no_part_of_an_id() {
+        let (test, bare) = (("t", "refuses_a_truncated_object"), ("t", "yajl_tree_parse"));
+        let alone = id_of(&[bare, test]);
+        let runners: [&[(&str, &str)]; 8] = [
+            &[
+                (
+                    "t",
+                    "boost::detail::function::void_function_invoker0<void (*)(), void>::invoke(boost::detail::function::function_buffer&)",
+                ),
+                ("t", "boost::function0<void>::operator()() const"),
+                ("t", "boost::detail::forward::operator()()"),
+                (
+                    "t",
+                    "int boost::detail::do_invoke<boost::shared_ptr<translator>, boost::function<int ()> >(int)",
+                ),
+                ("t", "boost::execution_monitor::catch_signals(boost::function<int ()> const&)"),
+                ("t", "boost::unit_test::framework::run(unsigned long, bool)"),
+            ],
+            &[
+                ("t", "boost::detail::function::void_function_invoker<void (*)(), void>::invoke(int)"),
+                ("libboost_unit_test_framework.so.1.74.0", ""),
+                ("libboost_unit_test_framework.so.1.74.0", "boost::execution_monitor::execute(int)"),
+            ],
+            &[
+                ("t", "TestTree::qt_static_metacall(QObject*, QMetaObject::Call, int, void**)"),
+                ("libQt5Core.so.5", "QMetaMethod::invoke(QObject*, Qt::ConnectionType) const"),
+                ("libQt5Test.so.5", ""),
+                ("libQt5Test.so.5", "QTest::qExec(QObject*, int, char**)"),
+            ],
+            &[
+                ("t", "Catch::TestInvokerAsFunction::invoke() const"),
+                ("t", "Catch::RunContext::invokeActiveTestCase()"),
+                ("t", "Catch::Session::run()"),
+            ],
+            &[("t", "doctest::Context::run()")],
+            &[("t", "PlatformSpecificSetJmpImplementation"), ("t", "Utest::run()")],
+            &[("t", "UnityDefaultTestRun")],
+            &[("libcmocka.so.0", ""), ("libcmocka.so.0", "_cmocka_run_group_tests")],
+        ];
+        for runner in runners {
+            let frames = [&[("libc.so.6", "malloc"), bare, test], runner, &[("t", "main")]].concat();
+            assert_eq!(kept(&frames), [bare.1, test.1]);
+            assert_eq!(id_of(&frames), alone);
+        }
+        let own = [("t", "boost::function0<void>::operator()() const"), test, ("t", "UnityDefaultTestRun")];
+        assert_eq!(kept(&own).len(), 2, "code under test may use boost::function");
     }
 
     #[test]
