@@ -15,7 +15,7 @@ use super::{curve, leaks};
 use crate::by_turns::by_turns;
 use crate::groups::{Held, OsKind, Places, Sizes, common_names, held};
 use crate::growth::{Allowed, Finding, Growth, judge_points};
-use crate::input::Repetition;
+use crate::input::{Ending, Repetition};
 use crate::native_holders::Holding;
 use crate::record::{ProcessEnd, sum};
 use crate::screen::{MAPPINGS_LOST, too_much};
@@ -147,7 +147,11 @@ impl TestJudge<'_, '_> {
         let Series { short, long, why_no_longer } = Series::of(runs);
         for run in &short {
             if let Some(why) = broken(run) {
-                return self.judgement.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
+                let failed = matches!(run.process.ending, Ending::Exited(1..));
+                let once = if failed { "; a test may work only once in a process" } else { "" };
+                return self
+                    .judgement
+                    .raise(Verdict::Error, format!("with {} repetitions: {why}{once}", run.n));
             }
         }
         if short.len() < MIN_LENGTHS {

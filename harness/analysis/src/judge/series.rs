@@ -81,7 +81,7 @@ mod tests {
 
     use crate::dsl::ByNumber;
     use crate::dsl::Process;
-    use crate::input::{ConfirmationInput, Repetition, RunInput};
+    use crate::input::{ConfirmationInput, Ending, ProcessInput, Repetition, RunInput};
     use crate::judge::judge;
     use crate::judge::tests::process_suite;
     use crate::policy::GatePolicy;
@@ -186,6 +186,19 @@ mod tests {
         };
         *runs = again;
         assert_eq!(told(&input, &GatePolicy::default()).0, Verdict::Fail);
+    }
+
+    /// Regression: the reason did not say why a program that works once fails when it repeats its work.
+    #[test]
+    fn a_program_whose_tests_work_only_once_is_not_measured_and_told_so() {
+        let mut input = runs(&FEW, |p, n| p.alloc(4, 8, n));
+        let Some(ConfirmationInput::Lengths(runs)) = input.suites[0].confirmations.get_mut("engine") else {
+            unreachable!()
+        };
+        let record = Process::screen().end_with(GoodbyeReason::Exit, Some(1));
+        runs[0].process = ProcessInput { record, ending: Ending::Exited(1) };
+        let reason = "with 4 repetitions: it ended with status 1; a test may work only once in a process";
+        assert_eq!(told(&input, &GatePolicy::default()), (Verdict::Error, reason.to_owned()));
     }
 
     #[test]
