@@ -42,7 +42,8 @@ impl TestJudge<'_, '_> {
         if !alive.is_empty() {
             let reason = format!(
                 "not judged: {} alive at exit; to have it judged, write {{n}} for the number in the argument that repeats \
-                 its work: `memgate run -- PROGRAM --count={{n}}`, or a suite in memgate.yaml",
+                 its work: `memgate run -- PROGRAM --count={{n}}`, or a suite in memgate.yaml; if its test framework \
+                 has no such argument: memgate docs agent",
                 alive.join(", ")
             );
             self.judgement.raise(Verdict::Warn, reason);

@@ -1319,7 +1319,8 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     };
     let default = GatePolicy::default();
     let reason = "not judged: 80 B in 10 allocations alive at exit; to have it judged, write {n} for the number in \
-                  the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml";
+                  the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
+                  if its test framework has no such argument: memgate docs agent";
     assert_verdict(&process_suite(screen(), &[]), &default, Verdict::Warn, reason, 0);
     let told = report(&process_suite(screen(), &[]), &default);
     assert_eq!(only(&told).leaks.len(), 1, "with its stack");
@@ -1391,7 +1392,8 @@ fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
     p.mapped(6, MappedKind::Anonymous, 1, 65536);
     let input = process_suite(p.end(), &[]);
     let why = "not judged: 64.0 KiB of mapped memory, 2 descriptors, 1 thread alive at exit; to have it judged, write {n} \
-               for the number in the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml";
+               for the number in the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
+               if its test framework has no such argument: memgate docs agent";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, why, 0);
     let judged = report(&input, &GatePolicy::default());
     let leaks = &only(&judged).leaks;
