@@ -8,7 +8,7 @@ mod longer;
 
 use std::time::Duration;
 
-use memgate_analysis::ProcessRecord;
+use memgate_analysis::{Mapped, ProcessRecord};
 use memgate_launch::{Exit, Launch};
 
 use super::framework::{Framework, Suite, Unit};
@@ -129,7 +129,7 @@ pub(super) async fn lengths(
     let mut succeeds = true;
     for (done, n) in COUNTS.into_iter().enumerate() {
         let may_be_last = [ALIKE, COUNTS.len()].contains(&(done + 1));
-        let copies = may_be_last && grow(&runs);
+        let copies = may_be_last && grow(&records(&runs));
         let limit = work.timeout.saturating_mul(n);
         let ran = match run(context, work, n, limit, copies, &mut || show(done as u64)).await {
             Ok(ran) => ran,
@@ -149,7 +149,7 @@ pub(super) async fn lengths(
         runs.push((u64::from(n), process));
         times.push(ran.took);
         // A broken run is reported as it is; more runs would show nothing new.
-        if over || are_alike(&runs) {
+        if over || are_alike(&records(&runs)) {
             return Ok(Runs { runs, broken: None });
         }
         succeeds &= ran.exit.is_success();
@@ -192,26 +192,62 @@ async fn run(
 }
 
 /// Whether more was alive at the end of `main` in the latest run than in the first one.
-fn grow(runs: &[(u64, Finished)]) -> bool {
-    let alive = |run: &(u64, Finished)| Some(run.1.record.main_end.as_ref()?.counters.live_bytes());
+fn grow(runs: &[&ProcessRecord]) -> bool {
+    let alive = |record: &ProcessRecord| Some(record.main_end.as_ref()?.counters.live_bytes());
     let [first, .., last] = runs else { return false };
     alive(first) < alive(last)
 }
 
-/// Whether the first runs ended with the same blocks, bytes, descriptors and threads, and none left more at the end of
-/// `main`. If each run made more allocations than a shorter one, the program repeats its work. If all made as many, it
-/// does not. Otherwise longer runs show it.
-fn are_alike(runs: &[(u64, Finished)]) -> bool {
+/// Whether the first runs ended with the same blocks, bytes, mapped memory, descriptors and threads, and none left more
+/// at the end of `main`. If each run made more allocations than a shorter one, the program repeats its work. If all
+/// made as many, it does not. Otherwise longer runs show it.
+fn are_alike(runs: &[&ProcessRecord]) -> bool {
     let left = |record: &ProcessRecord| {
         let end = record.end.as_ref()?;
         let os = end.os.as_ref().map(|os| (os.fd_count(), os.thread_count()));
-        Some((end.counters.live_bytes(), end.counters.live_allocations(), os))
+        let mapped = end.mapped.as_ref().map(Mapped::total);
+        Some((end.counters.live_bytes(), end.counters.live_allocations(), mapped, os))
     };
-    let ends = runs.iter().filter_map(|(_, process)| process.record.end.as_ref());
+    let ends = runs.iter().filter_map(|record| record.end.as_ref());
     let made: Vec<u64> = ends.map(|end| end.counters.allocations).collect();
     let is_clear =
         made.windows(2).all(|pair| pair[1] > pair[0]) || made.windows(2).all(|pair| pair[1] == pair[0]);
-    let mut ends = runs.iter().map(|(_, process)| left(&process.record));
+    let mut ends = runs.iter().map(|record| left(record));
     let first = ends.next().flatten();
     runs.len() >= ALIKE && is_clear && !grow(runs) && first.is_some() && ends.all(|end| end == first)
+}
+
+fn records(runs: &[(u64, Finished)]) -> Vec<&ProcessRecord> {
+    runs.iter().map(|(_, process)| &process.record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use memgate_analysis::{OsName, ProcessEnd};
+
+    use super::*;
+
+    /// Regression: a cache of mappings failed, because three runs decided.
+    #[test]
+    fn three_runs_do_not_decide_if_their_mapped_memory_differs() {
+        let run = |n: u64, mapped: u64| {
+            let name = OsName { name: "anonymous memory".to_owned(), stack: 0 };
+            let bytes = Arc::new(vec![(name, mapped)]);
+            let mapped = Some(Mapped { bytes, counts: Arc::default() });
+            let mut end = ProcessEnd { mapped, ..ProcessEnd::default() };
+            (end.counters.allocations, end.counters.frees) = (n, n);
+            let mut record = ProcessRecord::default();
+            record.end = Some(end);
+            record
+        };
+        let alike = |mapped: [u64; 3]| {
+            let runs: Vec<_> =
+                COUNTS.iter().zip(mapped).map(|(n, mapped)| run(u64::from(*n), mapped)).collect();
+            are_alike(&runs.iter().collect::<Vec<_>>())
+        };
+        assert!(alike([4096; 3]));
+        assert!(!alike([4096, 8192, 12_288]));
+    }
 }
