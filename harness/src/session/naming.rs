@@ -47,7 +47,7 @@ const ARGUMENTS_SHOWN: usize = 120;
 /// A name for the suite of processes that a measured program started. The name contains all arguments, if they are
 /// short, and is not among the names in `taken`. So the names of other suites do not depend on it.
 pub fn name_of_started(configured: Option<&str>, id: &SuiteId, taken: &mut BTreeSet<String>) -> String {
-    let own = [&[tail(&id.executable, 1)][..], &id.arguments].concat().join(" ");
+    let own = [vec![tail(&id.executable, 1)], arguments_of(id)].concat().join(" ");
     let own = match own.char_indices().nth(ARGUMENTS_SHOWN) {
         Some((at, _)) => format!("{}…", &own[..at]),
         None => own,
@@ -101,10 +101,31 @@ fn names(keys: &[SuiteId]) -> Vec<String> {
     keys.iter()
         .zip(&shown)
         .map(|(key, name)| match seen.get(name.as_str()) {
-            Some(2..) if !key.arguments.is_empty() => format!("{name} {}", key.arguments.join(" ")),
+            Some(2..) if !key.arguments.is_empty() => format!("{name} {}", arguments_of(key).join(" ")),
             _ => name.clone(),
         })
         .collect()
+}
+
+/// The arguments of a suite. Paths begin at the folder of its executable, so the suite has the same name in each
+/// checkout.
+fn arguments_of(id: &SuiteId) -> Vec<String> {
+    let shown = |argument: &String| {
+        let option = argument.find("=/").map_or("", |at| &argument[..=at]);
+        let option = if argument.starts_with('/') { "" } else { option };
+        let path = from_folder_of(&id.executable, &argument[option.len()..]);
+        path.map_or_else(|| argument.clone(), |path| format!("{option}{path}"))
+    };
+    id.arguments.iter().map(shown).collect()
+}
+
+/// `../data/tiles` for a path that has more than the root in common with `executable`.
+fn from_folder_of(executable: &str, path: &str) -> Option<String> {
+    let folder: Vec<&str> = executable.rsplit_once('/')?.0.split('/').collect();
+    let path: Vec<&str> = path.split('/').collect();
+    let common = folder.iter().zip(&path).take_while(|(one, other)| one == other).count();
+    let up = std::iter::repeat_n("..", folder.len() - common);
+    (common > 1).then(|| up.chain(path[common..].iter().copied()).collect::<Vec<_>>().join("/"))
 }
 
 fn short_path(key: &SuiteId, keys: &[SuiteId]) -> String {
@@ -190,6 +211,13 @@ mod tests {
             (vec![key("/x/a/tests", &[]), key("/y/a/tests", &[])], vec!["x/a/tests", "y/a/tests"]),
             (vec![key("/b/tests", &[]), key("/b/tests", &["--slow"])], vec!["tests", "tests --slow"]),
             (vec![key("/tests", &[]), key("/a/tests", &[])], vec!["/tests", "a/tests"]),
+            (
+                vec![
+                    key("/ci/1/b/json", &["/ci/1/t/a=/b", "/etc/x"]),
+                    key("/ci/1/b/json", &["-i=/ci/1/b/c", "a"]),
+                ],
+                vec!["json ../t/a=/b /etc/x", "json -i=c a"],
+            ),
             (vec![key("", &[])], vec![""]),
         ] {
             assert_eq!(names(&keys), want, "{keys:?}");
