@@ -56,6 +56,20 @@ fn what_the_file_of_a_test_keeps_the_agent_out_of_is_told() {
     assert!(run.report().suites[0].reason.contains("linked statically"), "{run}");
 }
 
+/// Regression: such programs were named only if another program was measured.
+#[test]
+fn ctest_names_programs_without_googletest_even_if_it_measured_nothing() {
+    if !has_tool("ctest") {
+        return;
+    }
+    let project = Project::new("unseen-plain");
+    let program = project.folder().join("plain");
+    fs::copy(own_program("plain_of_ctest", "int main(void) { return 0; }\n"), &program).unwrap();
+    project.write("CTestTestfile.cmake", format!("add_test(plain {program:?})\n"));
+    let run = project.memgate(&["run", "--", "ctest"]);
+    run.ends_with(2).says("because they contain no GoogleTest: plain; --target GLOB");
+}
+
 #[test]
 fn what_is_started_without_the_agent_is_told_though_it_was_measured_before() {
     let clean = suite("small", &[]).display().to_string();

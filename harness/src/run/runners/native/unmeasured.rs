@@ -54,7 +54,6 @@ pub(super) fn left_out(context: &Context<'_>, planned: &PlannedSuite, listed: &L
     let here = planned.directory.as_deref().unwrap_or(Path::new("."));
     if let Ok(here) = here.canonicalize()
         && ctest::is_ctest(&planned.command)
-        && !said_hello.is_empty()
     {
         let plain = listed.plain(&here, &planned.targets, &said_hello);
         let named: Vec<String> =
