@@ -274,6 +274,27 @@ mod tests {
         assert_eq!(of_run(&report).unwrap(), "48.0 KiB leaked per run");
     }
 
+    /// Regression: Groovy's runtime was blamed for each object that a Spock test makes.
+    #[test]
+    fn the_librarys_caller_is_to_blame_in_kotlin_scala_and_groovy() {
+        for library in [
+            "org.codehaus.groovy.vmplugin.v8.IndyInterface.fromCache",
+            "scala.concurrent.Future$.firstCompletedOf",
+            "kotlin.concurrent.ThreadsKt.thread",
+        ] {
+            let mut report = sample::leak();
+            let leak = &mut report.suites[0].tests[1].leaks[0];
+            leak.kind = LeakKind::Java;
+            leak.frames =
+                ["java.lang.invoke.DirectMethodHandle.allocateInstance", library, "lib.JsonSpec.reads"]
+                    .map(|call| Frame { function: Some(call.to_owned()), ..leak.frames[0].clone() })
+                    .to_vec();
+            leak.frames[2].file = Some("JsonSpec.groovy".to_owned());
+            let line = of_run(&report).unwrap();
+            assert!(line.ends_with(" · JsonSpec.groovy:88"), "{line}");
+        }
+    }
+
     /// Regression: the function that read first was blamed, not the one that never closed its file.
     #[test]
     fn the_leak_that_holds_another_one_is_to_blame() {

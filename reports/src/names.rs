@@ -116,11 +116,10 @@ fn with_arguments(text: &mut String, mut arguments: Vec<String>) {
     *text += &format!("<{}>", arguments.join(", "));
 }
 
-/// Whether a Java method is part of the JDK, or of Kotlin's library: it allocates for its caller.
+/// Whether a Java method is part of the JDK, or of the library of a language: it allocates for its caller.
 pub(crate) fn is_of_platform(method: &str) -> bool {
-    ["java.", "javax.", "jdk.", "sun.", "com.sun.", "kotlin."]
-        .iter()
-        .any(|package| method.starts_with(package))
+    ["java.", "javax.", "jdk.", "sun.", "com.sun."].iter().any(|package| method.starts_with(package))
+        || memgate_model::is_of_language(method)
 }
 
 /// Only the name of a function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.

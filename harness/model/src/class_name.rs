@@ -4,6 +4,15 @@
 //! Buddy (Mockito, Hibernate), CGLIB (Spring, Guice), Javassist, Groovy and Spring. Numbers from a compiler (`Tile$1`,
 //! Kotlin's `TilesKt$load$1`) are the same in every run and stay.
 
+/// Is it a class or method of the library of Kotlin, Scala or Groovy? Like the JDK's, it allocates for its caller: in
+/// Groovy even each `new` of a test goes through it.
+#[must_use]
+pub fn is_of_language(name: &str) -> bool {
+    ["kotlin.", "scala.", "groovy.", "org.codehaus.groovy.", "org.apache.groovy."]
+        .iter()
+        .any(|package| name.starts_with(package))
+}
+
 /// The name of a class that is the same in every run: `com.example.Loader$$Lambda`,
 /// `jdk.internal.reflect.GeneratedMethodAccessor`.
 #[must_use]

@@ -20,7 +20,7 @@ mod shard_number;
 
 pub use absence::TestNames;
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
-pub use class_name::{stable_class_name, stable_field_name};
+pub use class_name::{is_of_language, stable_class_name, stable_field_name};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{
     format_amount, format_bytes, format_bytes_change, format_change, format_count, format_counted,

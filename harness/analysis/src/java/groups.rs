@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Frame, HolderStep, stable_field_name};
+use memgate_model::{Frame, HolderStep, is_of_language, stable_field_name};
 use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
 use super::findings::Findings;
@@ -462,9 +462,11 @@ fn is_of_jdk_alone(holder: &[HolderStep]) -> bool {
     !holder.is_empty() && !holder.iter().filter(is_class).any(|step| is_own(&step.owner))
 }
 
-/// The first call on a stack that does not belong to the JDK.
-fn own_call(frames: &[Frame]) -> Option<&str> {
-    frames.iter().filter_map(|frame| frame.function.as_deref()).find(|call| is_own(call))
+/// The first call on a stack of `test` that does not belong to the JDK or to the library of a language.
+fn own_call<'a>(test: &str, frames: &'a [Frame]) -> Option<&'a str> {
+    let project = project_of(test);
+    let is_ours = |call: &&str| is_own(call) && (!is_of_language(call) || is_of_project(call, &project));
+    frames.iter().filter_map(|frame| frame.function.as_deref()).find(is_ours)
 }
 
 /// Where the leak was allocated, and by which own calls, if the number of samples of one class equals its leak count.
@@ -492,7 +494,7 @@ fn made_for_certain(
     // Equal stacks have a fixed order.
     let text = |frames: &[Frame]| frames.iter().map(|f| (f.function.clone(), f.line)).collect::<Vec<_>>();
     stacks.sort_by_cached_key(|(samples, frames)| (*samples, text(frames)));
-    let calls = stacks.iter().filter_map(|(_, frames)| own_call(frames).map(str::to_owned)).collect();
+    let calls = stacks.iter().filter_map(|(_, frames)| own_call(test, frames).map(str::to_owned)).collect();
     Some((stacks.into_iter().next()?.1, calls))
 }
 
@@ -522,7 +524,7 @@ fn id(
         // collection.
         Some(at) if !is_own(class) && certain.is_empty() => ("", &holder[..=at], vec![test]),
         Some(at) if !is_own(class) => ("", &holder[..=at], certain.iter().map(String::as_str).collect()),
-        _ => (class, holder, own_call(frames).into_iter().collect()),
+        _ => (class, holder, own_call(test, frames).into_iter().collect()),
     };
     let steps: Vec<String> = holder.iter().map(step).collect();
     java_id(class, steps.iter().map(String::as_str).chain(calls))
@@ -618,10 +620,20 @@ mod tests {
                 name: String::new(),
                 class: "java.lang.Thread".to_owned(),
             };
-            let function = Some(call.to_owned());
-            let frame =
-                Frame { function, file: None, line: None, module: String::new(), offset: 0, inlined: false };
-            id(("ATest.a", "java.lang.Thread"), &[thread], &[frame], &BTreeSet::new())
+            // Kotlin's `thread { }`.
+            let frames =
+                ["java.lang.Thread.<init>", "kotlin.concurrent.ThreadsKt.thread", call].map(|call| {
+                    let function = Some(call.to_owned());
+                    Frame {
+                        function,
+                        file: None,
+                        line: None,
+                        module: String::new(),
+                        offset: 0,
+                        inlined: false,
+                    }
+                });
+            id(("ATest.a", "java.lang.Thread"), &[thread], &frames, &BTreeSet::new())
         };
         for name in ["Thread-…", "worker-…", "vert.x-…"] {
             assert_ne!(of(name, "com.example.Pump.start"), of(name, "com.example.Timer.start"), "{name}");

@@ -1,5 +1,6 @@
 //! Classifies classes by their owner: project, library, JDK or test framework.
 
+use memgate_model::is_of_language;
 pub(crate) use memgate_model::stable_class_name as normalised;
 
 /// Is it a class of the project or of a library, that is, neither of the JDK nor of Android as Robolectric supplies it?
@@ -45,14 +46,15 @@ pub(crate) fn is_of_project(name: &str, project: &str) -> bool {
 pub(crate) const OF_THE_JDK: u8 = 4;
 
 /// How well a class names a leak, best first: a class of the project, of a library, a nameless class (anonymous, a
-/// lambda), a class of the JDK.
+/// lambda, what a compiler makes of a captured variable: `kotlin.jvm.internal.Ref$ObjectRef`), a class of the JDK.
 pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     if !is_own(name) {
         return OF_THE_JDK;
     }
     let element = name.trim_end_matches("[]");
     let last = element.rsplit('$').next().unwrap_or_default();
-    let nameless = element.contains("$$Lambda")
+    let nameless = is_of_language(element)
+        || element.contains("$$Lambda")
         || element.contains("$$ExternalSynthetic")
         || element.contains('$') && !last.is_empty() && last.bytes().all(|b| b.is_ascii_digit());
     u8::from(!is_of_project(name, project)) + if nameless { 2 } else { 0 }
@@ -112,10 +114,11 @@ mod tests {
             "com.google.common.collect.HashBiMap",
             "com.example.viewer.DownloadActivity$1",
             "io.reactivex.Flow$$Lambda",
+            "kotlin.jvm.internal.Ref$ObjectRef",
             "android.view.View",
         ];
         let ranks: Vec<u8> = ranked.iter().map(|name| naming_rank(name, &project)).collect();
-        assert_eq!(ranks, [0, 1, 2, 3, 4]);
+        assert_eq!(ranks, [0, 1, 2, 3, 3, 4]);
         assert_eq!(naming_rank("com.example.Page$Bookmark", &project), 0);
         assert_eq!(naming_rank("Tile", ""), 1);
     }
