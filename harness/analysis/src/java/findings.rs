@@ -6,7 +6,7 @@ use memgate_model::Metric;
 use memgate_wire::Outcome;
 use memgate_wire::java::{Holders, UNHELD};
 
-use super::held::{HeldBy, Noise, held, holders, owner};
+use super::held::{HeldBy, Noise, held, holders, is_status_of_logback, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::one_class::{Classes, Growing, Seen};
 use super::out_of_memory::ended_by_error;
@@ -20,7 +20,8 @@ use crate::stats::float;
 const QUEUE_OF_READS: &str = "java.util.concurrent.ConcurrentLinkedQueue$Node";
 /// A queue with one read per execution was emptied within this number of ends.
 const READS_NOTED: usize = 72;
-
+/// A context of Logback is full after 300 status messages, with one per execution. The rest shows that no more come.
+const STATUS_KEPT: usize = 340;
 /// The classes of a test that did not settle.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -38,7 +39,7 @@ pub(crate) struct Findings {
     pub(crate) paused: bool,
     /// A growing class has no usual step. More iterations show what is noise of the virtual machine.
     pub(crate) irregular: bool,
-    /// Only a queue of reads grows. Some more executions may empty it.
+    /// Only a queue of reads grows, or what Logback's status messages hold. More executions may show the limit.
     pub(crate) noted: bool,
     /// Holders of some growing classes were searched, those of others were not.
     pub(crate) unexplained: bool,
@@ -160,6 +161,7 @@ impl Findings {
         }
         findings.leave_what_is_unsure();
         findings.leave_queue_of_reads();
+        findings.leave_status_of_logback();
         findings.leave_to_framework(&project);
         findings.leave_groups_of_frameworks(record, test);
         findings.what_is_known(&explained);
@@ -207,6 +209,32 @@ impl Findings {
                 self.rising.insert(growing.series.class.clone());
                 self.cannot_tell(growing.series.class, growing.bytes);
             }
+        }
+    }
+
+    /// What Logback's status messages hold may come to an end. So may the entries of its thread locals, and classes
+    /// without a known holder.
+    fn leave_status_of_logback(&mut self) {
+        const ENTRY: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
+        let kept = |growing: &Growing| match &growing.held {
+            HeldBy::Paths { paths, .. } => paths.iter().all(is_status_of_logback),
+            HeldBy::Unknown => false,
+        };
+        if self.ends >= STATUS_KEPT || !self.growing.iter().any(kept) {
+            return;
+        }
+        let locals = self.growing.iter().filter(|growing| growing.series.class == "java.lang.ThreadLocal");
+        let locals = locals.filter(|growing| kept(growing)).map(|growing| growing.count).fold(0.0, f64::max);
+        let may_end = |growing: &mut Growing| {
+            kept(growing)
+                || matches!(growing.held, HeldBy::Unknown)
+                || growing.series.class == ENTRY && growing.count <= locals
+        };
+        let left: Vec<Growing> = self.growing.extract_if(.., may_end).collect();
+        self.noted |= self.growing.is_empty();
+        for growing in left {
+            self.rising.insert(growing.series.class.clone());
+            self.cannot_tell(growing.series.class, growing.bytes);
         }
     }
 
@@ -271,6 +299,44 @@ mod tests {
         jvm.explained("com.example.PagesTest", "reads", last);
         let findings = Findings::of(&jvm.end(), "com.example.PagesTest.reads", 3, 0.99);
         (findings.growing.len(), findings.open.len(), findings.paused)
+    }
+
+    /// Each execution makes an appender and uses its thread local. Logback 1.2 keeps 300 messages about appenders.
+    #[test]
+    fn what_status_messages_of_logback_hold_is_a_leak_only_if_it_outgrows_them() {
+        const MANAGER: &str = "ch.qos.logback.core.BasicStatusManager";
+        const ENTRY: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
+        let found = |ends: u32, kept: u64, field: &str, other: u64| {
+            let mut jvm = Jvm::new();
+            for i in 0..ends {
+                jvm.window("com.example.LogTest", "logs", i, |jvm| {
+                    let of = |class: &str| {
+                        100 + kept.min(u64::from(i)) + other * u64::from(i) * u64::from(class == ENTRY)
+                    };
+                    for class in ["com.example.Appender", "java.lang.ThreadLocal", ENTRY] {
+                        jvm.set(class, of(class), 32 * of(class));
+                    }
+                });
+            }
+            let manager = format!("static com.example.Log.context -> {MANAGER}");
+            let status = format!("field {MANAGER}.{field} -> com.example.Appender");
+            for class in ["com.example.Appender", "java.lang.ThreadLocal"] {
+                jvm.held(class, &[(1, &[&manager, &status])]);
+            }
+            let of_thread = "thread main -> java.lang.ThreadLocal$ThreadLocalMap";
+            let entry = format!("array java.lang.ThreadLocal$ThreadLocalMap.table[x] -> {ENTRY}");
+            jvm.held(ENTRY, &[(1 + other, &[of_thread, &entry])]);
+            jvm.explained("com.example.LogTest", "logs", ends - 1);
+            let findings = Findings::of(&jvm.end(), "com.example.LogTest.logs", 3, 0.99);
+            (findings.growing.len(), findings.noted)
+        };
+        for field in ["statusList", "tailBuffer"] {
+            assert_eq!(found(127, 300, field, 0), (0, true), "{field}");
+        }
+        assert_eq!(found(127, 300, "statusListenerList", 0), (3, false));
+        assert_eq!(found(127, 300, "tailBuffer", 1), (1, false), "more entries than thread locals");
+        assert_eq!(found(340, 300, "tailBuffer", 0).0, 0);
+        assert_eq!(found(340, 1000, "tailBuffer", 0), (3, false), "never detached");
     }
 
     #[test]
