@@ -142,7 +142,7 @@ impl JavaConfirmation {
         }
         self.next_check = next_look(ends);
         let findings = Findings::of(record, &self.test, self.run.warm_up, self.run.confidence);
-        let counters = self.counters(record);
+        let counters = self.counters(record, &findings);
         self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
         if just_explained && self.leaks {
             let is_whole = !findings.unexplained || findings.growing.len() > MOST_EXPLAINED;
@@ -228,7 +228,7 @@ impl JavaConfirmation {
     }
 
     /// Findings for threads, buffers and other counters with a limit.
-    fn counters(&self, record: &ProcessRecord) -> Vec<Finding> {
+    fn counters(&self, record: &ProcessRecord, findings: &Findings) -> Vec<Finding> {
         let windows = histograms(record, &self.test);
         let counted = self
             .limits
@@ -239,10 +239,13 @@ impl JavaConfirmation {
             // A window of a hunt has many executions.
             let limit = limit * executions_of_window(&windows);
             let allowed = self.run.allowed(limit, 1.0);
-            let of_a_pool =
-                metric == Metric::JavaThreads && may_fill_a_pool(&windows, &values, self.run.warm_up);
+            let may_be_over = match metric {
+                Metric::JavaThreads => may_fill_a_pool(&windows, &values, self.run.warm_up),
+                Metric::JavaDirectBytes => findings.may_replace_buffers(&values, self.run.warm_up),
+                _ => false,
+            };
             (!values.is_empty()).then(|| match judge_series(&values, allowed).finding {
-                Finding::Grows if of_a_pool => Finding::Open,
+                Finding::Grows if may_be_over => Finding::Open,
                 finding => finding,
             })
         });
@@ -347,6 +350,18 @@ mod tests {
         });
         assert_eq!(next, Next::Explain);
         assert!(iterations <= 23, "what is in the queue grows, too: {iterations}");
+    }
+
+    /// Recorded with Tomcat and the JDK's HTTP client: 16 B came one by one in 45 executions, and no more later.
+    #[test]
+    fn direct_buffers_that_larger_ones_replace_are_watched_until_no_more_bytes_come() {
+        let few = |jvm: &mut Jvm, i: u32| jvm.direct_bytes += u64::from(i < 45 && i.is_multiple_of(3));
+        assert_eq!(asks(100, few).0, Next::Stop);
+        for (what, leaks) in [("each execution", 1), ("many bytes", 48)] {
+            let (next, _) =
+                asks(100, |jvm, i| jvm.direct_bytes += leaks * u64::from(leaks == 1 || i.is_multiple_of(3)));
+            assert_eq!(next, Next::Explain, "{what}");
+        }
     }
 
     /// When time is short for waiting tests, a test that has begun is not stopped a few executions before its end.

@@ -10,7 +10,7 @@ use super::held::{HeldBy, Noise, held, holders, is_status_of_logback, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::one_class::{Classes, Growing, Seen};
 use super::out_of_memory::ended_by_error;
-use super::pool::may_fill_a_pool;
+use super::pool::{may_fill_a_pool, may_replace_buffers};
 use super::series::{grown, histograms, values};
 use super::shape::{quiet, rise};
 use crate::record::{ProcessRecord, Window};
@@ -22,6 +22,9 @@ const QUEUE_OF_READS: &str = "java.util.concurrent.ConcurrentLinkedQueue$Node";
 const READS_NOTED: usize = 72;
 /// A context of Logback is full after 300 status messages, with one per execution. The rest shows that no more come.
 const STATUS_KEPT: usize = 340;
+/// Each object of this class owns the memory of one direct buffer.
+pub(crate) const DIRECT_BUFFER: &str = "java.nio.DirectByteBuffer";
+
 /// The classes of a test that did not settle.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -173,6 +176,12 @@ impl Findings {
 }
 
 impl Findings {
+    /// May the growth of direct buffers to these bytes be over? Then there are no more buffers, but larger ones.
+    pub(crate) fn may_replace_buffers(&self, bytes: &[f64], warm_up: usize) -> bool {
+        !self.growing.iter().any(|growing| growing.series.class == DIRECT_BUFFER && growing.count > 0.0)
+            && may_replace_buffers(bytes, warm_up)
+    }
+
     pub(super) fn is_noise(&mut self, growing: Growing, noise: Noise) {
         self.left_out.insert(growing.series.class.clone(), growing.bytes);
         self.noise.push((growing.series.class, noise));

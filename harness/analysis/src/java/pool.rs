@@ -1,4 +1,4 @@
-//! A pool of threads that is filling.
+//! A pool of threads that is filling, and the buffers of its threads.
 //!
 //! Kotlin's `Dispatchers.IO` starts a thread whenever all others are busy, up to 64, and keeps them. So a test leaves a
 //! thread now and then, with the objects of that thread. A thread that each execution leaves is a leak.
@@ -14,6 +14,8 @@ const POOLS: [&str; 1] = ["DefaultDispatcher-worker-…"];
 const MOST_THREADS: f64 = 64.0;
 /// A pool starts threads in fewer executions than this share.
 const RARELY: f64 = 0.5;
+/// Buffers that replace others add fewer bytes per execution.
+const REPLACED_BYTES: f64 = 8.0;
 
 /// May the threads at these ends be those of a pool that is filling? Then all threads that stay have its name, only
 /// some executions started threads, and there are no more of them than a pool has.
@@ -26,11 +28,23 @@ pub(crate) fn may_fill_a_pool(windows: &[&Window], threads: &[f64], warm_up: usi
 }
 
 fn is_slow(threads: &[f64], warm_up: usize) -> bool {
-    let counted = threads.get(warm_up..).unwrap_or_default();
-    let started = rises(threads, warm_up).count();
+    rises_by(threads, warm_up).is_some_and(|more| more <= MOST_THREADS)
+}
+
+/// May these bytes be those of larger direct buffers that replaced others? The JDK keeps one for each thread that writes
+/// to a channel, as large as its longest text so far. So now and then a few bytes come, but no buffers.
+pub(super) fn may_replace_buffers(bytes: &[f64], warm_up: usize) -> bool {
+    let executions = as_f64(bytes.len().saturating_sub(warm_up));
+    rises_by(bytes, warm_up).is_some_and(|more| more < REPLACED_BYTES * executions)
+}
+
+/// By how much a series rises after the warm-up, if only few executions add to it.
+fn rises_by(values: &[f64], warm_up: usize) -> Option<f64> {
+    let counted = values.get(warm_up..).unwrap_or_default();
+    let times = rises(values, warm_up).count();
     let most = counted.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let more = counted.first().map_or(0.0, |first| most - first);
-    started > 0 && as_f64(started) < RARELY * as_f64(counted.len()) && more <= MOST_THREADS
+    (times > 0 && as_f64(times) < RARELY * as_f64(counted.len())).then_some(more)
 }
 
 /// Does it rise, and only in executions that also start threads?

@@ -34,7 +34,7 @@ use super::{curve, leaks};
 use crate::groups::OsKind;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
-use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
+use crate::java::{self, DIRECT_BUFFER, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
 use crate::measured::unusable;
 use crate::policy::{AS_MUCH, smallest_limit};
 use crate::rare;
@@ -50,8 +50,6 @@ const SKIPPED_AGAIN: [&str; 2] =
 const UNEXPLAINED_SHARE: f64 = 0.25;
 /// Size in bytes of a Java object without fields.
 const SMALLEST_OBJECT: f64 = 16.0;
-/// Each object of this class owns the memory of one direct buffer.
-const DIRECT_BUFFER: &str = "java.nio.DirectByteBuffer";
 
 /// Judges the tests of a JVM suite. Findings about the whole suite go to `notes`.
 pub(super) fn tests(
@@ -381,7 +379,7 @@ impl TestJudge<'_, '_> {
         let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
         let mut accepted = Vec::new();
         let mut grew_alone = self.objects(record, findings, suspect, allowed, &mut accepted);
-        self.counters(windows, &saw, allowed);
+        self.counters(windows, findings, &saw, allowed);
         if saw(Metric::JavaThreads) {
             self.threads(windows, &accepted, allowed);
         }
@@ -564,7 +562,13 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    fn counters(&mut self, windows: &[&Window], saw: &dyn Fn(Metric) -> bool, allowed: Allowed) {
+    fn counters(
+        &mut self,
+        windows: &[&Window],
+        findings: &Findings,
+        saw: &dyn Fn(Metric) -> bool,
+        allowed: Allowed,
+    ) {
         // `threads` reports threads by their names.
         let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
             .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
@@ -575,6 +579,13 @@ impl TestJudge<'_, '_> {
                 if metric == Metric::JavaDirectBytes && self.has_waived_all(DIRECT_BUFFER) {
                     values.fill(0.0);
                 }
+                let is_open = metric == Metric::JavaDirectBytes
+                    && findings.may_replace_buffers(&values, allowed.warm_up)
+                    && self.grows(metric, &values, allowed);
+                if is_open {
+                    self.may_replace_buffers(&values, allowed.warm_up);
+                    continue;
+                }
                 let measured = Measured::of_os(metric, values, 1.0).shared_by(self.judgement.executions());
                 self.hold(&measured, allowed);
             } else if limits.iter().any(|limit| limit.source != ThresholdSource::Default) {
@@ -582,6 +593,24 @@ impl TestJudge<'_, '_> {
                     .raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
             }
         }
+    }
+
+    /// Does a counter grow by more than its smallest limit?
+    fn grows(&self, metric: Metric, values: &[f64], allowed: Allowed) -> bool {
+        smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration).is_some_and(
+            |limit| judge_series(values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows,
+        )
+    }
+
+    /// A warning: it is unknown whether more bytes come.
+    fn may_replace_buffers(&mut self, bytes: &[f64], warm_up: usize) {
+        let (times, more) = java::started(bytes, warm_up);
+        let iterations = format_counted(as_f64(bytes.len() - warm_up), "iteration");
+        let why = format!(
+            "inconclusive: {} more in {times} of {iterations}, but no more buffers: larger ones may replace others",
+            format_amount(Metric::JavaDirectBytes, more)
+        );
+        self.judgement.raise(Verdict::Warn.max(self.judgement.verdict()), why);
     }
 
     /// Do waivers cover all leaks of this class? At least one.

@@ -403,6 +403,28 @@ fn a_waiver_of_direct_buffers_covers_their_memory() {
 }
 
 #[test]
+fn a_few_bytes_of_direct_buffers_now_and_then_are_undecided_unless_buffers_come() {
+    let judged = |buffers: u64| {
+        let body = move |jvm: &mut Jvm, i: u32| {
+            jvm.direct_bytes += u64::from(i.is_multiple_of(3));
+            jvm.add("java.nio.DirectByteBuffer", buffers, 64);
+        };
+        let held = |jvm: &mut Jvm| {
+            jvm.held(
+                "java.nio.DirectByteBuffer",
+                &[(1, &["static com.example.Registry.pool -> java.util.List"])],
+            );
+        };
+        let report = report(&confirmed(body, held), &GatePolicy::default());
+        (evicts(&report).verdict, evicts(&report).reason.clone())
+    };
+    let (verdict, why) = judged(0);
+    assert_eq!(verdict, Verdict::Warn);
+    assert!(why.contains("but no more buffers"), "{why}");
+    assert_eq!(judged(1).0, Verdict::Fail);
+}
+
+#[test]
 fn a_leak_is_waived_by_id_class_or_holder() {
     let input = confirmed(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 12));
     let id = evicts(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
