@@ -20,6 +20,7 @@ use crate::chart::{Planned, planned};
 use crate::error::RenderError;
 use crate::figures::{GAP, suite_figures};
 use crate::human::{BlockStyle, Paint, suite_block, test_block, test_body};
+use crate::places::Checkout;
 use crate::summary::in_short;
 use crate::words::{own_outcome, waive_until};
 use enrich::{Extra, Extras, enrich};
@@ -44,6 +45,8 @@ pub struct JunitOptions {
     pub flavour: Flavour,
     /// The folder of the charts, as CI servers find it from the folder of the job; `None`: there are no charts.
     pub charts: Option<String>,
+    /// The checked-out project, for the files of leaking tests.
+    pub places: Checkout,
 }
 
 /// The report as JUnit XML.
@@ -63,7 +66,7 @@ pub fn junit(report: &RunReport, options: &JunitOptions) -> Result<Vec<u8>, Rend
         _ => BTreeMap::new(),
     };
     let mut suites: Vec<Suite> =
-        report.suites.iter().map(|suite| Suite::new(suite, flavour, &style, &attached)).collect();
+        report.suites.iter().map(|suite| Suite::new(suite, options, &style, &attached)).collect();
     suites.extend(run_suite(report, &suites));
 
     let mut document = Report::new();
@@ -97,8 +100,8 @@ struct Suite {
 type Attached = BTreeMap<*const TestReport, String>;
 
 impl Suite {
-    fn new(suite: &SuiteReport, flavour: Flavour, style: &BlockStyle, attached: &Attached) -> Self {
-        let case = |test| test_case(suite, test, flavour, style, attached.get(&std::ptr::from_ref(test)));
+    fn new(suite: &SuiteReport, options: &JunitOptions, style: &BlockStyle, attached: &Attached) -> Self {
+        let case = |test| test_case(suite, test, options, style, attached.get(&std::ptr::from_ref(test)));
         let mut cases: Vec<_> = suite.tests.iter().map(case).collect();
         if let Some(case) = whole_suite_case(suite, style) {
             cases.push((case, Extra::default()));
@@ -116,7 +119,7 @@ impl Suite {
 fn test_case(
     suite: &SuiteReport,
     test: &TestReport,
-    flavour: Flavour,
+    options: &JunitOptions,
     style: &BlockStyle,
     attached: Option<&String>,
 ) -> (TestCase, Extra) {
@@ -149,11 +152,11 @@ fn test_case(
         // The marker is on a line of its own, after everything else: both GitLab and Jenkins find it there.
         case.set_system_out(&cdata(&format!("{text}{attached}")));
     }
-    if flavour == Flavour::Strict {
+    if options.flavour == Flavour::Strict {
         return (case.build(), Extra::default());
     }
-    if let Some(file) = test_file(test) {
-        case.set_filepath(&attribute(file));
+    if let Some(file) = test.leaks.first().and_then(|leak| options.places.test_file(suite, test, leak)) {
+        case.set_filepath(&attribute(&file));
     }
     let reruns = if test.verdict == Verdict::Fail { reruns::of(test) } else { Vec::new() };
     (case.build(), Extra { properties: test_properties(test), reruns, ..Extra::default() })
@@ -199,12 +202,6 @@ fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a
 
 fn reason(test: &TestReport) -> String {
     if test.reason.is_empty() { own_outcome(test.outcome).to_owned() } else { test.reason.clone() }
-}
-
-/// Source file of the test: the outermost frame of its first leak. Only a relative path is useful on another machine.
-fn test_file(test: &TestReport) -> Option<&str> {
-    let frames = &test.leaks.first()?.frames;
-    frames.iter().rev().find_map(|frame| frame.file.as_deref()).filter(|file| !file.starts_with('/'))
 }
 
 fn test_properties(test: &TestReport) -> Properties {

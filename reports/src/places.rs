@@ -45,6 +45,12 @@ impl Checkout {
         (file, line.filter(|line| *line > 0).unwrap_or(1))
     }
 
+    /// The source file of a leaking test: the outermost frame of the project's own, otherwise the source of its class.
+    pub(crate) fn test_file(&self, suite: &SuiteReport, test: &TestReport, leak: &Leak) -> Option<String> {
+        let outermost = self.places(leak).last().map(|(place, _)| place.file);
+        outermost.or_else(|| self.test_source(suite, test))
+    }
+
     fn test_source(&self, suite: &SuiteReport, test: &TestReport) -> Option<String> {
         if !matches!(suite.runner, Runner::Junit | Runner::Instrumentation) {
             return None;

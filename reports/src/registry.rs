@@ -67,7 +67,9 @@ impl ReportKind {
     /// are.
     #[must_use]
     pub fn every(places: &Checkout, charts: &str) -> Vec<(&'static str, Self)> {
-        let junit = |flavour| Self::Junit(JunitOptions { flavour, charts: Some(charts.to_owned()) });
+        let junit = |flavour| {
+            Self::Junit(JunitOptions { flavour, charts: Some(charts.to_owned()), places: places.clone() })
+        };
         vec![
             ("report.json", Self::Json),
             ("report.html", Self::Html),

@@ -51,8 +51,8 @@ table! {
         /// How much the file contains.
         #[schemars(extend("default" = "extended"))]
         flavour: JunitFlavour,
-        /// JUnit files that the test runner writes (`target/surefire-reports/TEST-*.xml`). memgate
-        /// adds each leak to the test that leaked.
+        /// JUnit files that the test runner writes (`**/target/surefire-reports/TEST-*.xml`). memgate
+        /// adds each leak to the test that leaked. `*` stands for a part of a name, `**` for any folders.
         merge: Vec<Words>,
     }
 }

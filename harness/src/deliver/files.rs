@@ -37,7 +37,9 @@ pub(crate) fn rendered(
             report_path: full.map(|path| path.display().to_string()),
         }),
         Format::Json => ReportKind::Json,
-        Format::Junit => ReportKind::Junit(JunitOptions::default()),
+        Format::Junit => {
+            ReportKind::Junit(JunitOptions { places: checkout(report), ..JunitOptions::default() })
+        }
         Format::Html => ReportKind::Html,
         Format::Markdown => ReportKind::Markdown(STEP_SUMMARY_BYTES),
         Format::Annotations => ReportKind::Annotations(checkout(report)),
@@ -153,13 +155,13 @@ fn failures(
         files.push((folder.join("report.json"), ReportKind::Json));
         files.push((folder.join("report.html"), ReportKind::Html));
     }
-    let needs_places = wanted.sarif.is_some() || wanted.codequality.is_some();
+    let needs_places = wanted.sarif.is_some() || wanted.codequality.is_some() || wanted.junit.is_some();
     let places = if needs_places { checkout(report) } else { Checkout::default() };
     for (path, kind) in [
         (&wanted.json, ReportKind::Json),
         (&wanted.html, ReportKind::Html),
         (&wanted.sarif, ReportKind::Sarif(places.clone())),
-        (&wanted.codequality, ReportKind::CodeQuality(places)),
+        (&wanted.codequality, ReportKind::CodeQuality(places.clone())),
         (&wanted.metrics, ReportKind::Metrics),
         (&wanted.folded, ReportKind::Folded),
         (&wanted.speedscope, ReportKind::Speedscope),
@@ -172,7 +174,7 @@ fn failures(
             JunitFlavour::Strict => Flavour::Strict,
         };
         let charts = wanted.charts.as_deref().map(from_the_job);
-        (junit.path.clone(), ReportKind::Junit(JunitOptions { flavour, charts }))
+        (junit.path.clone(), ReportKind::Junit(JunitOptions { flavour, charts, places }))
     }));
     files.extend(wanted.markdown.as_ref().map(|markdown| {
         let most = match markdown.r#for {
@@ -185,7 +187,7 @@ fn failures(
     let merges = wanted.junit.iter().flat_map(|junit| &junit.merge);
     for pattern in merges {
         match matching(pattern) {
-            Ok(paths) => written.extend(paths.iter().map(|path| merge_into(report, path, console))),
+            Ok(paths) => written.extend(merge_all(report, pattern, &paths, console)),
             Err(why) => written.push(Err(why)),
         }
     }
@@ -193,8 +195,28 @@ fn failures(
     written.into_iter().filter_map(Result::err).collect()
 }
 
-/// Adds leaks to a result file of the test runner.
-fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<(), ExpectedError> {
+/// Adds leaks to the files that match a pattern. Warns if the pattern leads to no test of the run.
+fn merge_all(
+    report: &RunReport,
+    pattern: &Path,
+    paths: &[PathBuf],
+    console: &Console,
+) -> Vec<Result<(), ExpectedError>> {
+    let merged: Vec<_> = paths.iter().map(|path| merge_into(report, path, console)).collect();
+    let nothing = if merged.is_empty() {
+        "matches no file"
+    } else {
+        "matches only files that have no test of this run"
+    };
+    let found = merged.iter().any(|tests| !matches!(tests, Ok(0)));
+    if !found && report.suites.iter().any(|suite| !suite.tests.is_empty()) {
+        console.warning(&format!("`reports.junit.merge`: {} {nothing}", pattern.display()));
+    }
+    merged.into_iter().map(|tests| tests.map(|_| ())).collect()
+}
+
+/// Adds leaks to a result file of the test runner. Returns the number of its tests that are tests of the run.
+fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<usize, ExpectedError> {
     let xml = std::fs::read(path).map_err(ExpectedError::file("read", path))?;
     let merged = memgate_reports::merge(report, &xml).map_err(|why| ExpectedError::Session {
         path: path.to_owned(),
@@ -211,10 +233,10 @@ fn merge_into(report: &RunReport, path: &Path, console: &Console) -> Result<(), 
     if merged.cases > 0 {
         write_atomically(path, &merged.xml).map_err(|why| ExpectedError::failed(&why))?;
     }
-    Ok(())
+    Ok(merged.known)
 }
 
-/// The files that match a pattern; a wildcard matches names within one folder.
+/// The files that match a pattern. A wildcard matches names within one folder, `**` any number of folders.
 fn matching(pattern: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
@@ -223,18 +245,43 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
             found.iter_mut().for_each(|path| path.push(part));
             continue;
         }
+        if text == "**" {
+            found = found.iter().flat_map(|folder| with_folders_below(folder)).collect();
+            found.sort();
+            found.dedup();
+            continue;
+        }
         let glob = globset::Glob::new(&text).map_err(|why| {
             ExpectedError::usage(format!("`{}` is no pattern: {why}", pattern.display()), "")
         })?;
         let glob = glob.compile_matcher();
-        let inside =
-            |folder: &PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
-        let entries = found.iter().flat_map(inside).filter(|entry| glob.is_match(entry.file_name()));
+        let entries = found.iter().flat_map(|folder| inside(folder));
+        let entries = entries.filter(|entry| glob.is_match(entry.file_name()));
         found = entries.map(|entry| entry.path()).collect();
     }
     found.retain(|path| path.is_file());
     found.sort();
     Ok(found)
+}
+
+/// What a folder contains. The empty path is the current folder.
+fn inside(folder: &Path) -> impl Iterator<Item = std::fs::DirEntry> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    std::fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// A folder and all folders below it, except hidden ones. Links are not followed.
+fn with_folders_below(folder: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = folders.get(next).cloned() {
+        let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let is_hidden = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+        let below = inside(&folder).filter(|entry| is_folder(entry) && !is_hidden(entry));
+        folders.extend(below.map(|entry| folder.join(entry.file_name())));
+        next += 1;
+    }
+    folders
 }
 
 fn write_charts(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
@@ -389,6 +436,17 @@ mod tests {
         assert_eq!(found("*/reports/TEST-*.xml"), ["a/reports/TEST-x.xml", "b/reports/TEST-y.xml"]);
         assert_eq!(found("c/TEST-z.xml"), ["c/TEST-z.xml"]);
         assert!(found("gone/*.xml").is_empty());
+        let all = ["a/reports/TEST-x.xml", "b/reports/TEST-y.xml", "c/TEST-z.xml"];
+        assert_eq!(found("**/TEST-*.xml"), all);
+        assert_eq!(found("**/**/TEST-*.xml"), all, "each once");
+        assert_eq!(found("**/reports/*.txt"), ["b/reports/other.txt"]);
+    }
+
+    /// A memgate.yaml in the current folder leaves its paths relative.
+    #[test]
+    fn a_pattern_may_begin_with_a_wildcard() {
+        let found = matching(Path::new("*/deliver/fil?s.rs")).unwrap();
+        assert_eq!(found, [Path::new("./src/deliver/files.rs")]);
     }
 
     #[test]

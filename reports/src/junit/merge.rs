@@ -27,6 +27,8 @@ pub struct Merged {
     pub xml: Vec<u8>,
     /// Number of test cases that got a leak.
     pub cases: usize,
+    /// Number of tests of the report that the document names.
+    pub known: usize,
     /// Tests that leak in one suite, if the document may belong to another suite.
     pub unclear: Vec<String>,
 }
@@ -44,7 +46,7 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
     };
     let events = events(xml)?;
     let is_unicode = is_unicode(&events);
-    let (failing, unclear) = failing(report, &names(&events)?);
+    let Tests { failing, unclear, known } = tests(report, &names(&events)?);
     let (hits, counts) = hits(&events, &failing)?;
     let cases = hits.len();
     let mut writer = Writer::new(Vec::with_capacity(xml.len() + cases * 1024));
@@ -67,14 +69,20 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
             (event, ..) => writer.write_event(event)?,
         }
     }
-    Ok(Merged { xml: writer.into_inner(), cases, unclear })
+    Ok(Merged { xml: writer.into_inner(), cases, known, unclear })
 }
 
-/// The leaking tests among these names of a document, by the name a runner gives them, and those that are unclear.
-fn failing<'r>(
-    report: &'r RunReport,
-    document: &BTreeSet<String>,
-) -> (BTreeMap<String, &'r TestReport>, Vec<String>) {
+/// Tests of the report that a document names.
+struct Tests<'r> {
+    /// Those that leak, by the name a runner gives them.
+    failing: BTreeMap<String, &'r TestReport>,
+    /// Those that leak in one of several suites.
+    unclear: Vec<String>,
+    /// The number of all.
+    known: usize,
+}
+
+fn tests<'r>(report: &'r RunReport, document: &BTreeSet<String>) -> Tests<'r> {
     let named = |suite: &SuiteReport| -> BTreeSet<String> {
         suite.tests.iter().map(|test| plain(&test.id)).filter(|name| document.contains(name)).collect()
     };
@@ -101,7 +109,8 @@ fn failing<'r>(
             }
         }
     }
-    (failing, unclear.into_iter().collect())
+    let known = known.iter().flatten().count();
+    Tests { failing, unclear: unclear.into_iter().collect(), known }
 }
 
 fn names(events: &[Event<'static>]) -> Result<BTreeSet<String>, Error> {

@@ -12,7 +12,7 @@ use crate::sample;
 const FLAVOURS: [Flavour; 2] = [Flavour::Strict, Flavour::Extended];
 
 fn options(flavour: Flavour) -> JunitOptions {
-    JunitOptions { flavour, charts: Some("out/charts".to_owned()) }
+    JunitOptions { flavour, charts: Some("out/charts".to_owned()), ..JunitOptions::default() }
 }
 
 fn text(report: &RunReport, flavour: Flavour) -> String {
@@ -103,6 +103,25 @@ fn figures_and_leak_ids_are_properties_of_the_extended_flavour_only() {
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
     );
+}
+
+/// Regression: the file of a Java leak was that of the outermost frame, which is inside of JUnit.
+#[test]
+fn a_leaking_test_has_the_outermost_file_of_the_project() {
+    let mut report = sample::held();
+    let frames = &mut report.suites[0].tests[0].leaks[0].frames;
+    let inside = memgate_model::Frame {
+        function: Some("org.junit.platform.engine.support.hierarchical.NodeTestTask.execute".to_owned()),
+        file: Some("NodeTestTask.java".to_owned()),
+        ..frames[0].clone()
+    };
+    frames.push(inside);
+    let sources = vec!["core/src/main/java/com/example/TileLoader.java".to_owned()];
+    let options =
+        JunitOptions { places: Checkout { root: String::new(), sources }, ..options(Flavour::Extended) };
+    let xml = String::from_utf8(junit(&report, &options).unwrap()).unwrap();
+    assert!(xml.contains("file=\"core/src/main/java/com/example/TileLoader.java\""), "{xml}");
+    assert!(!xml.contains("NodeTestTask.java\""), "{xml}");
 }
 
 #[test]

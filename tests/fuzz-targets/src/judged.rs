@@ -127,7 +127,7 @@ fn render(report: &RunReport) {
         assert!(colour || !text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
     for flavour in [Flavour::Strict, Flavour::Extended] {
-        let options = JunitOptions { flavour, charts: Some("charts".to_owned()) };
+        let options = JunitOptions { flavour, charts: Some("charts".to_owned()), ..JunitOptions::default() };
         let xml = junit(report, &options).expect("JUnit holds every report");
         let xml = String::from_utf8(xml).expect("XML is UTF-8");
         let legal = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);

@@ -38,7 +38,7 @@ fn render(report: &RunReport) {
     }
     for flavour in [Flavour::Strict, Flavour::Extended] {
         // The writer refuses an invalid time; it can write everything else.
-        let _xml = junit(report, &JunitOptions { flavour, charts: None });
+        let _xml = junit(report, &JunitOptions { flavour, ..JunitOptions::default() });
     }
     let text = json(report).expect("JSON holds every report");
     assert_eq!(json(&from_json(text.as_bytes()).expect("it reads back")).expect("JSON holds it"), text);
