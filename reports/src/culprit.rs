@@ -13,18 +13,24 @@ use crate::worst::not_passed;
 
 /// The line of a test that leaks, or may leak; `None`: no leak of the test is known.
 pub(crate) fn of_test(test: &TestReport) -> Option<String> {
-    let (leak, more) = largest(test)?;
-    let more = match more {
+    let leak = largest(test)?;
+    let held = held_by(leak, test);
+    let more = match without_waiver(test).count() - 1 - held.len() {
         0 => String::new(),
         1 => ", and 1 more leak".to_owned(),
         more => format!(", and {more} more leaks"),
     };
-    Some(line(leak, test, &more))
+    Some(line(leak, test, &held, &more))
 }
 
 /// The line of one leak of a test.
 pub(crate) fn of_leak(leak: &Leak, test: &TestReport) -> String {
-    line(leak, test, "")
+    line(leak, test, &[], "")
+}
+
+/// The line of a leak with all leaks of the test that it holds.
+pub(crate) fn of_holder(leak: &Leak, test: &TestReport) -> String {
+    line(leak, test, &held_by(leak, test), "")
 }
 
 /// The leaking function or class, without the amount: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
@@ -52,13 +58,16 @@ pub fn source_line(leak: &Leak) -> String {
     frame_to_blame(leak).and_then(place).unwrap_or_default()
 }
 
-fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
+fn line(leak: &Leak, test: &TestReport, held: &[&Leak], more: &str) -> String {
     let amount = match leak.kind {
         LeakKind::Os => visible(&leak.title).into_owned(),
         LeakKind::Mapped => format_amount(Metric::NativeMappedBytes, leak.bytes_per_iteration),
         _ => match direct_bytes(leak, test) {
             Some(bytes) => format_amount(Metric::JavaDirectBytes, bytes),
-            None => format_bytes(leak.bytes_per_iteration),
+            None => {
+                let with = held.iter().map(|held| held.bytes_per_iteration).sum::<f64>();
+                format_bytes(leak.bytes_per_iteration + with)
+            }
         },
     };
     // A leak that was not repeated is reported for the single execution.
@@ -67,6 +76,7 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
         _ if test.verdict != Verdict::Warn || test.confirmed => " per run",
         _ => "",
     };
+    let per = if held.is_empty() { per.to_owned() } else { format!("{per} with what it holds") };
     let frame = frame_to_blame(leak);
     let place = frame.and_then(place).map_or_else(String::new, |place| format!(" · {place}"));
     if leak.kind.is_java() {
@@ -77,7 +87,7 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
             (None, Some(method)) => format!(", allocated by {method}"),
             (None, None) => String::new(),
         };
-        let bytes = if leak.bytes_per_iteration > 0.0 { format!(", {amount}{per}") } else { per.to_owned() };
+        let bytes = if leak.bytes_per_iteration > 0.0 { format!(", {amount}{per}") } else { per };
         return format!("{}{bytes}{by}{more}{place}", visible(&leak.title));
     }
     let doubtful = matches!(test.verdict, Verdict::Warn | Verdict::Error) && !is_certain(test);
@@ -102,13 +112,23 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
         .and_then(|(_, test)| of_test(test))
 }
 
-/// The most important leak of those on which the verdict is based, or the leak that holds its blocks, and the number of
-/// the others.
-fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
+/// The most important leak of those on which the verdict is based, or the leak that holds its blocks.
+fn largest(test: &TestReport) -> Option<&Leak> {
     let metrics = exceeding(&test.metrics);
     let of = |figure: &Figure| without_waiver(test).find(|leak| counts(figure.metric, leak));
     let leak = if metrics.is_empty() { without_waiver(test).next() } else { metrics.iter().find_map(of) }?;
-    Some((holding(leak, test), without_waiver(test).count() - 1))
+    Some(holding(leak, test))
+}
+
+/// The other leaks of the test whose blocks this one holds: they are gone when it is freed.
+fn held_by<'t>(leak: &Leak, test: &'t TestReport) -> Vec<&'t Leak> {
+    let is_same_place = |other: &&Leak| code_place(other) == code_place(leak);
+    if leak.kind != LeakKind::Native || without_waiver(test).filter(is_same_place).count() > 1 {
+        return Vec::new();
+    }
+    let is_held =
+        |other: &&Leak| other.kind == LeakKind::Native && other.holder.iter().any(|step| is_of(step, leak));
+    without_waiver(test).filter(|other| !is_same_place(other) && is_held(other)).collect()
 }
 
 /// The leak of the test that holds the blocks of this one, or this one. Whoever closes the file frees its buffer.
@@ -124,18 +144,23 @@ pub(crate) fn holding<'t>(leak: &'t Leak, test: &'t TestReport) -> &'t Leak {
 
 /// Is the step a block of this leak?
 fn is_of(step: &HolderStep, leak: &Leak) -> bool {
-    let Some(Frame { function: Some(function), file, line, .. }) = leak.frames.first() else { return false };
-    let file = file.as_deref().and_then(|file| file.rsplit('/').next());
-    let place = file.zip(*line).map_or_else(String::new, |(file, line)| format!("{file}:{line}"));
     leak.kind == LeakKind::Native
         && ["block", "lost block"].contains(&step.kind.as_str())
-        && (&step.owner, &step.name) == (function, &place)
+        && code_place(leak).is_some_and(|place| place == (&step.owner, step.name.clone()))
+}
+
+/// Function and line that allocated the blocks of a leak, as steps of other leaks name them.
+fn code_place(leak: &Leak) -> Option<(&str, String)> {
+    let Frame { function, file, line, .. } = leak.frames.first()?;
+    let file = file.as_deref().and_then(|file| file.rsplit('/').next());
+    let place = file.zip(*line).map_or_else(String::new, |(file, line)| format!("{file}:{line}"));
+    Some((function.as_deref()?, place))
 }
 
 /// Leaks of a test without a waiver, the one that its line names first.
 pub(crate) fn worst_first(test: &TestReport) -> Vec<&Leak> {
     let mut leaks: Vec<_> = without_waiver(test).collect();
-    if let Some((leading, _)) = largest(test) {
+    if let Some(leading) = largest(test) {
         leaks.sort_by_key(|leak| leak.id != leading.id);
     }
     leaks
@@ -319,7 +344,7 @@ mod tests {
         ] {
             test.leaks[0].holder = vec![step("static", "_IO_list_all", "libc.so.6"), step(kind, owner, name)];
             let expected = if blamed {
-                "Map::open leaks 472 B per run, and 1 more leak · src/map_cache.cpp:88"
+                "Map::open leaks 48.5 KiB per run with what it holds · src/map_cache.cpp:88"
             } else {
                 both
             };

@@ -132,7 +132,7 @@ pub(crate) fn culprit_of(tests: &[(&SuiteReport, &TestReport)], changes: &Change
     let largest = largest.map(|(leak, test)| (culprit::holding(leak, test), test));
     let first = || failed().find_map(|(_, test)| Some((*culprit::worst_first(test).first()?, *test)));
     let (leak, test) = largest.or_else(first)?;
-    Some(culprit::of_leak(leak, test))
+    Some(culprit::of_holder(leak, test))
 }
 
 /// The test with only these leaks; `None` if it has none of them.
