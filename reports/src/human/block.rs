@@ -195,6 +195,10 @@ fn last_known_curve(test: &TestReport) -> String {
     let peak = points.iter().map(|point| point.value).fold(f64::NEG_INFINITY, f64::max);
     let [first_amount, peak, last_amount] =
         [first.value, peak, last.value].map(|value| format_amount(metric, value));
+    // A test that ended at once, or in which nothing changed.
+    if first_amount == last_amount && last_amount == peak {
+        return String::new();
+    }
     // Exact enough: a curve of a hundred days has fewer nanoseconds than an f64 has whole numbers.
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let seconds = last.t_ns.saturating_sub(first.t_ns) as f64 / 1e9;
