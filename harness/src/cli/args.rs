@@ -281,7 +281,8 @@ memgate appends the waiver to the waivers file of the configuration (memgate-wai
 
 Examples:
   memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01
-  memgate waive n1-5f1c09a2b47d1e03 --reason 'initialised once' --until never --owner @maps";
+  memgate waive n1-5f1c09a2b47d1e03 j1-067741f2039419e0 --reason 'initialised once' --until never --owner @maps
+  memgate waive --all --reason 'before memgate' --until 2027-03-01     # every leak that failed in the latest run";
 
 /// What `waive` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -289,9 +290,12 @@ Examples:
 pub struct WaiveArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Id of the leak, as the report shows it.
-    #[arg(value_name = "ID", value_parser = leak_id)]
-    pub(crate) leak: String,
+    /// Ids of leaks, as the report shows them.
+    #[arg(value_name = "ID", value_parser = leak_id, required_unless_present = "all")]
+    pub(crate) leaks: Vec<String>,
+    /// Waive every leak that failed a test of the latest run; with `--test` only those of these tests.
+    #[arg(long, conflicts_with = "leaks")]
+    pub(crate) all: bool,
     /// Reason for accepting it.
     #[arg(long, value_parser = accepting_reason)]
     pub(crate) reason: String,

@@ -14,8 +14,11 @@ pub(super) fn leak_id(typed: &str) -> Result<String, String> {
 }
 
 pub(super) fn accepting_reason(typed: &str) -> Result<String, String> {
-    if typed.trim().is_empty() {
+    let reason = typed.trim();
+    if reason.is_empty() {
         Err("say why the leak is accepted".to_owned())
+    } else if reason.trim_matches(['.', '…']).is_empty() {
+        Err(format!("write why the leak is accepted in place of `{reason}`"))
     } else {
         Ok(typed.to_owned())
     }
@@ -106,6 +109,10 @@ mod tests {
             "memgate report --format pdf",
             "memgate report one two",
             "memgate waive n1-5f1c09a2b47d1e03 --reason r",
+            "memgate waive n1-5f1c09a2b47d1e03 --reason … --until never",
+            "memgate waive n1-5f1c09a2b47d1e03 --reason ... --until never",
+            "memgate waive --reason r --until never",
+            "memgate waive n1-5f1c09a2b47d1e03 --all --reason r --until never",
             "memgate waive leak --reason r --until never",
             "memgate waive n1-5f1c09a2b47d1e03 --reason r --until soon",
             "memgate waive n1-5f1c09a2b47d1e03 --reason r --until 2027-02-30",

@@ -1,12 +1,13 @@
 //! `memgate waive`: appends a waiver to the waivers file, or extends one that has ended.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_config::{
     NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
 };
-use memgate_model::{Leak, LeakKind, TestReport};
+use memgate_model::{Leak, LeakKind, TestReport, Verdict};
 
 use super::{report, settings};
 use crate::cli::WaiveArgs;
@@ -26,61 +27,111 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
             hint: "`--until` takes the last day of the waiver".to_owned(),
         });
     }
-    let covering = covering(request, console);
-    // One that has not ended counts first, then that of the same tests.
-    let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
-    if let Some(waiver) = covering.iter().min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
-        if waiver.until.over(today) {
-            return extend(request, waiver, console);
-        }
-        return Err(ExpectedError::usage(
-            format!("cannot waive: the leak is waived already at {}", waiver.place),
-            "change the date there",
-        ));
+    // A configuration with mistakes has no waiver: the next run reports them.
+    let settings = settings::load(request.config.config.as_deref(), console);
+    let waivers = settings.map(|settings| settings.config.waivers).unwrap_or_default();
+    let named = || request.leaks.iter().map(|id| (id.clone(), request.test.clone())).collect();
+    let leaks = if request.all { failed(Path::new(ROOT), request, console)? } else { named() };
+    let mut refused = Vec::new();
+    for (id, test) in &leaks {
+        let request = &WaiveArgs { test: test.clone(), ..request.clone() };
+        let covering = waivers.iter().filter(|waiver| covers(waiver, id, request));
+        // One that has not ended counts first, then that of the same tests.
+        let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
+        let done = match covering.min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
+            Some(waiver) if waiver.until.over(today) => extend(id, request, waiver, console),
+            Some(_) if request.all => Ok(()),
+            Some(waiver) => Err(ExpectedError::usage(
+                format!("cannot waive: the leak {id} is waived already at {}", waiver.place),
+                "change the date there",
+            )),
+            None => waive_new(id, request, &file, console),
+        };
+        refused.extend(done.err());
     }
-    let known = known(Path::new(ROOT), |leak| leak.id == request.leak);
+    // The others are waived.
+    let Some(last) = refused.pop() else { return Ok(exit::PASS) };
+    refused.iter().for_each(|why| console.warning(&exit::chain(why)));
+    Err(last)
+}
+
+/// Ids of leaks, each with the tests in which to waive it.
+type Leaks = BTreeSet<(String, Option<String>)>;
+
+/// The leaks without a waiver that failed a test of the latest run. An id of a mere kind is waived only in the tests that
+/// have it.
+fn failed(sessions: &Path, request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError> {
+    let (report, _) = report::read(&sessions.join(LATEST))?;
+    let wanted = match request.test.as_deref().map(TestGlob::typed).transpose() {
+        Ok(wanted) => wanted,
+        Err(why) => return Err(ExpectedError::usage(format!("cannot waive: `--test`: {why}"), "")),
+    };
+    let is_wanted =
+        |suite: &str, test: &str| wanted.as_ref().is_none_or(|wanted| wanted.matches(suite, test));
+    let mut found = Leaks::new();
+    for suite in &report.suites {
+        let failed = suite.tests.iter().filter(|test| test.verdict == Verdict::Fail);
+        for test in failed.filter(|test| is_wanted(&suite.name, &test.id)) {
+            let name = format!("{}::{}", suite.name, test.id);
+            let leaks: Vec<_> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
+            if leaks.is_empty() {
+                console.warning(&format!("{name} failed, but has no leak that a waiver can name"));
+            }
+            found.extend(leaks.into_iter().map(|leak| {
+                let only = is_of_kind(leak).then(|| name.replace(['\\', '*', '?'], "?"));
+                (leak.id.clone(), request.test.clone().or(only))
+            }));
+        }
+    }
+    if found.is_empty() {
+        console.line("no leak to waive: none failed in the latest run");
+    }
+    Ok(found)
+}
+
+/// Nobody saw where the descriptor was opened, or the thread started: the id names only its kind.
+fn is_of_kind(leak: &Leak) -> bool {
+    leak.kind == LeakKind::Os && leak.frames.is_empty()
+}
+
+/// Appends a waiver for a leak that has none.
+fn waive_new(id: &str, request: &WaiveArgs, file: &Path, console: &Console) -> Result<(), ExpectedError> {
+    let known = known(Path::new(ROOT), |leak| leak.id == id);
     if known.is_none()
-        && let Some(near) = self::known(Path::new(ROOT), |leak| is_near(&leak.id, &request.leak))
+        && let Some(near) = self::known(Path::new(ROOT), |leak| is_near(&leak.id, id))
     {
         return Err(ExpectedError::usage(
-            format!("cannot waive: no report here knows the leak {}", request.leak),
+            format!("cannot waive: no report here knows the leak {id}"),
             format!("did you mean {} ({})?", near.leak.id, near.title()),
         ));
     }
-    add(request, &file, known.as_ref().map(Known::title))?;
+    add(id, request, file, known.as_ref().map(Known::title))?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
-    console.line(&format!("waived {}{tests} until {} in {}", request.leak, request.until, file.display()));
+    console.line(&format!("waived {id}{tests} until {} in {}", request.until, file.display()));
     let Some(known) = known else {
-        console.warning(&format!("no report here knows the leak {}: is the id right?", request.leak));
-        return Ok(exit::PASS);
+        console.warning(&format!("no report here knows the leak {id}: is the id right?"));
+        return Ok(());
     };
-    let is_of_kind = known.leak.kind == LeakKind::Os && known.leak.frames.is_empty();
     match request.test.as_deref() {
         Some(test) if !known.is_in(test) => console
             .warning(&format!("the leak was last seen in {}, which `{test}` does not match", known.place())),
-        None if is_of_kind => console.line(
+        None if is_of_kind(&known.leak) => console.line(
             "nobody saw where it was opened or started: this accepts every one of its kind, in all tests; \
              `--test` limits it",
         ),
         _ => {}
     }
-    Ok(exit::PASS)
+    Ok(())
 }
 
-/// The waivers in memgate.yaml and in the waivers file that cover the leak already, or did until they ended. A
-/// configuration with mistakes has none: the next run reports them.
-fn covering(request: &WaiveArgs, console: &Console) -> Vec<Waiver> {
-    let Ok(settings) = settings::load(request.config.config.as_deref(), console) else { return Vec::new() };
-    let wanted = WaiverTarget::Leak(request.leak.clone());
-    let covers = |waiver: &Waiver| {
-        let test = waiver.test.as_ref().map(TestGlob::text);
-        waiver.target == wanted && (test.is_none() || test == request.test.as_deref())
-    };
-    settings.config.waivers.into_iter().filter(covers).collect()
+/// Does this waiver cover the leak in the tests of the request, or did it until it ended?
+fn covers(waiver: &Waiver, id: &str, request: &WaiveArgs) -> bool {
+    let test = waiver.test.as_ref().map(TestGlob::text);
+    waiver.target == WaiverTarget::Leak(id.to_owned()) && (test.is_none() || test == request.test.as_deref())
 }
 
 /// Gives a waiver that has ended its new date. Its reason and owner stay.
-fn extend(request: &WaiveArgs, waiver: &Waiver, console: &Console) -> Result<u8, ExpectedError> {
+fn extend(id: &str, request: &WaiveArgs, waiver: &Waiver, console: &Console) -> Result<(), ExpectedError> {
     let Waiver { until, place, .. } = waiver;
     let test = waiver.test.as_ref().map(TestGlob::text);
     let Place::File { file, .. } = place.clone() else { return Err(ended(waiver)) };
@@ -90,15 +141,15 @@ fn extend(request: &WaiveArgs, waiver: &Waiver, console: &Console) -> Result<u8,
     }
     let file = Path::new(&*file);
     let existing = settings::read(file)?.ok_or_else(|| ended(waiver))?;
-    let text = extend_waiver(&existing, &file.display().to_string(), (&request.leak, test), request.until)
+    let text = extend_waiver(&existing, &file.display().to_string(), (id, test), request.until)
         .map_err(|_no_date_of_its_own| ended(waiver))?;
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     let tests = test.map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!(
-        "waived {}{tests} until {} at {place}, which ended on {until}; its reason and owner stay",
-        request.leak, request.until
+        "waived {id}{tests} until {} at {place}, which ended on {until}; its reason and owner stay",
+        request.until
     ));
-    Ok(exit::PASS)
+    Ok(())
 }
 
 fn ended(Waiver { until, place, .. }: &Waiver) -> ExpectedError {
@@ -108,10 +159,10 @@ fn ended(Waiver { until, place, .. }: &Waiver) -> ExpectedError {
     )
 }
 
-fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
+fn add(id: &str, request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
     let existing = settings::read(file)?.unwrap_or_default();
     let waiver = NewWaiver {
-        leak: request.leak.clone(),
+        leak: id.to_owned(),
         test: request.test.clone(),
         reason: request.reason.clone(),
         owner: request.owner.clone(),
@@ -184,28 +235,77 @@ fn known(sessions: &Path, is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
 #[cfg(test)]
 mod tests {
     use memgate_config::{Config, Until};
-    use memgate_model::{RunReport, Runner, SuiteReport, Verdict};
+    use memgate_model::{RunReport, Runner, SuiteReport};
 
     use super::*;
     use crate::cli::{ColorChoice, ConfigArgs};
+
+    const ID: &str = "n1-5f1c09a2b47d1e03";
+
+    fn request() -> WaiveArgs {
+        WaiveArgs {
+            config: ConfigArgs::default(),
+            leaks: Vec::new(),
+            all: false,
+            test: None,
+            reason: "known".into(),
+            until: Until::Never,
+            owner: None,
+        }
+    }
+
+    /// A session with a suite `engine`, whose tests have these verdicts and leaks.
+    fn session(sessions: &Path, name: &str, tests: Vec<TestReport>) {
+        let suite = SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests);
+        let report = RunReport::new("tiles", name, Verdict::Fail, vec![suite]);
+        let path = sessions.join(name);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("report.json"), serde_json::to_string(&report).unwrap()).unwrap();
+    }
+
+    fn leaking(test: &str, id: &str, verdict: Verdict) -> TestReport {
+        let leak = Leak { id: id.to_owned(), title: "1 × 7 B".to_owned(), ..Leak::default() };
+        TestReport { leaks: vec![leak], ..TestReport::new(test, verdict) }
+    }
+
+    #[test]
+    fn all_leaks_that_failed_in_the_latest_run_are_waived_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut waived = leaking("A.c", "n1-c", Verdict::Fail);
+        waived.leaks[0].waiver = Some("known".to_owned());
+        let warned = leaking("A.d", "n1-d", Verdict::Warn);
+        let tests = vec![
+            leaking("A.a", "n1-a", Verdict::Fail),
+            leaking("B.b", "n1-b", Verdict::Fail),
+            waived,
+            warned,
+        ];
+        let console = Console::new(ColorChoice::Never);
+        let failed = |test: Option<&str>| {
+            let request = WaiveArgs { test: test.map(str::to_owned), ..request() };
+            super::failed(folder.path(), &request, &console).unwrap()
+        };
+        super::failed(folder.path(), &request(), &console).unwrap_err();
+        let mut kind = leaking("A.e", "o1-e", Verdict::Fail);
+        kind.leaks[0].kind = LeakKind::Os;
+        session(folder.path(), LATEST, [tests, vec![kind]].concat());
+        let leak = |id: &str, test: Option<&str>| (id.to_owned(), test.map(str::to_owned));
+        let all = [leak("n1-a", None), leak("n1-b", None), leak("o1-e", Some("engine::A.e"))];
+        assert_eq!(failed(None), all.into());
+        assert_eq!(failed(Some("engine::B.*")), [leak("n1-b", Some("engine::B.*"))].into());
+    }
 
     #[test]
     fn a_waiver_is_added_once_and_is_then_in_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memgate-waivers.yaml");
-        let request = WaiveArgs {
-            config: ConfigArgs::default(),
-            leak: "n1-5f1c09a2b47d1e03".into(),
-            test: None,
-            reason: "upstream: \"1234\"".into(),
-            until: Until::Never,
-            owner: Some("@maps".into()),
-        };
-        add(&request, &file, Some("engine::A.b: 1 × 7 B".into())).unwrap();
+        let request =
+            WaiveArgs { reason: "upstream: \"1234\"".into(), owner: Some("@maps".into()), ..request() };
+        add(ID, &request, &file, Some("engine::A.b: 1 × 7 B".into())).unwrap();
         let text = fs::read_to_string(&file).unwrap();
         let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("w.yaml", &text))).unwrap();
         assert_eq!(config.waivers[0].reason, "upstream: \"1234\"");
-        let again = add(&request, &file, None).unwrap_err();
+        let again = add(ID, &request, &file, None).unwrap_err();
         assert!(again.to_string().contains("waived already"), "{again}");
         assert_eq!(fs::read_to_string(&file).unwrap(), text, "and the file is as it was");
     }
@@ -222,15 +322,8 @@ mod tests {
         let named = (file.to_str().unwrap(), ended.as_str());
         let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap();
         let extended = |test: Option<&str>| {
-            let request = WaiveArgs {
-                config: ConfigArgs::default(),
-                leak: "n1-5f1c09a2b47d1e03".into(),
-                test: test.map(str::to_owned),
-                reason: "again".into(),
-                until: Until::Never,
-                owner: None,
-            };
-            extend(&request, &config.waivers[0], &Console::new(ColorChoice::Never))
+            let request = WaiveArgs { test: test.map(str::to_owned), ..request() };
+            extend(ID, &request, &config.waivers[0], &Console::new(ColorChoice::Never))
         };
         let why = extended(Some("A.*")).unwrap_err().to_string();
         assert!(why.ends_with("w.yaml:2 ended on 2026-11-15"), "it covers more than that: {why}");
@@ -243,16 +336,8 @@ mod tests {
     fn a_leak_is_known_from_the_newest_session_that_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let session = |name: &str, leaks: &[(&str, &str)]| {
-            let test = |(test, id): &(&str, &str)| {
-                let leak = Leak { id: (*id).to_owned(), title: "1 × 7 B".to_owned(), ..Leak::default() };
-                TestReport { leaks: vec![leak], ..TestReport::new(test, Verdict::Fail) }
-            };
-            let tests = leaks.iter().map(test).collect();
-            let suite = SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, tests);
-            let report = RunReport::new("tiles", name, Verdict::Fail, vec![suite]);
-            let path = folder.path().join(name);
-            fs::create_dir_all(&path).unwrap();
-            fs::write(path.join("report.json"), serde_json::to_string(&report).unwrap()).unwrap();
+            let tests = leaks.iter().map(|(test, id)| leaking(test, id, Verdict::Fail)).collect();
+            session(folder.path(), name, tests);
         };
         session("20261101-100000-1", &[("A.old", "n1-a")]);
         session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);
