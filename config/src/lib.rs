@@ -49,7 +49,7 @@ pub use settings::waivers::{Until, Waiver, WaiverTarget};
 pub use settings::webhooks::{ChatFile as Chat, Webhook};
 pub use settings::when::When;
 pub use source::Place;
-pub use template::{Facts, ProjectKind, SuiteFact, init_template};
+pub use template::{AndroidFact, Facts, ProjectKind, SuiteFact, init_template};
 pub use value::glob::{FrameGlob, Glob, TargetGlob, TestGlob};
 pub use value::size::{format_size, parse_size};
 pub use waive::{NewWaiver, WaiveError, append_waiver, extend_waiver};

@@ -25,6 +25,17 @@ pub struct Facts {
     pub project: String,
     /// Suites that were found; empty: the template has the usual suites for the kind of project.
     pub suites: Vec<SuiteFact>,
+    /// The Android application with instrumented tests.
+    pub android: Option<AndroidFact>,
+}
+
+/// A module with an Android application and instrumented tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AndroidFact {
+    /// Its folder, relative to the project; empty: the project itself.
+    pub module: String,
+    /// Id of the application, if the build file names it.
+    pub application: Option<String>,
 }
 
 /// A suite that was found.
@@ -50,7 +61,7 @@ project: {project}
 
 # The suites. memgate recognises GoogleTest, also in executables that ctest, make or a script starts, and JUnit below Maven and Gradle.
 suites:
-{suites}
+{suites}{android}
 # How tests are measured: each test once, then the suspects again, alone and repeated. These are the defaults.
 # measure:
 #   warm_up: 3            # executions before the first measured one
@@ -82,6 +93,7 @@ thresholds:
 #   token: \"${{MEMGATE_TOKEN}}\"
 ",
         project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },
+        android = facts.android.as_ref().map(android_suite).unwrap_or_default(),
         thresholds = thresholds(kind),
         waivers = crate::DEFAULT_WAIVERS_FILE,
         waiver = waiver(kind),
@@ -135,6 +147,30 @@ fn found_suites(suites: &[SuiteFact]) -> String {
         format!("  {}: {{ run: [{run}] }}\n", quote(name))
     };
     suites.iter().map(line).collect()
+}
+
+/// A comment: the suite needs a device, and an agent that is built separately.
+fn android_suite(AndroidFact { module, application }: &AndroidFact) -> String {
+    let (name, folder) = match module.as_str() {
+        "" => ("app", String::new()),
+        module => (module, format!("{module}/")),
+    };
+    let package = format!("{}.test", application.as_deref().unwrap_or("com.example.app"));
+    let apk = |kind: &str, ending: &str| {
+        quote(&format!("{folder}build/outputs/apk/{kind}debug/{name}-debug{ending}.apk"))
+    };
+    format!(
+        "\
+  # Instrumented tests, on a device or an emulator: `memgate docs android`. The variable MEMGATE_ANDROID_AGENT names the agent's folder.
+  # instrumented:
+  #   runner: instrumentation
+  #   package: {}   # as in `adb shell pm list instrumentation`
+  #   apks: [{}, {}]
+",
+        quote(&package),
+        apk("", ""),
+        apk("androidTest/", "-androidTest"),
+    )
 }
 
 fn usual_suites(kind: ProjectKind) -> &'static str {
@@ -192,7 +228,7 @@ mod tests {
     fn every_template_parses_and_says_the_defaults() {
         for kind in KINDS {
             let config =
-                parse(&init_template(kind, &Facts { project: "tiles".to_owned(), suites: Vec::new() }));
+                parse(&init_template(kind, &Facts { project: "tiles".to_owned(), ..Facts::default() }));
             assert_eq!(config.project.as_deref(), Some("tiles"));
             let limits = |config: &Config| {
                 config
@@ -210,7 +246,10 @@ mod tests {
     #[test]
     fn templates_parse_with_their_comments_switched_on() {
         for kind in KINDS {
-            let text = init_template(kind, &Facts { project: "tiles".to_owned(), suites: Vec::new() });
+            let android = AndroidFact { module: "my app".to_owned(), application: None };
+            let android = Some(android).filter(|_| kind == ProjectKind::Gradle);
+            let facts = Facts { project: "tiles".to_owned(), android, ..Facts::default() };
+            let text = init_template(kind, &facts);
             let is_setting = |line: &str| {
                 let Some(inner) = line.trim_start().strip_prefix("# ") else { return false };
                 let key = inner.trim_start().trim_start_matches("- ").split(':').next().unwrap_or("");
@@ -224,6 +263,7 @@ mod tests {
             let config = parse(&on);
             assert!(config.reports.junit.is_some(), "{on}");
             assert_eq!(config.waivers.len(), 1);
+            assert_eq!(config.instrumented.len(), usize::from(kind == ProjectKind::Gradle), "{on}");
             assert_eq!(config.thresholds.overrides().len(), 1);
         }
     }
@@ -235,6 +275,7 @@ mod tests {
         let facts = Facts {
             project: "#1: \"tiles\"".to_owned(),
             suites: vec![SuiteFact { name: "engine".to_owned(), run: run.clone() }],
+            android: None,
         };
         let config = parse(&init_template(ProjectKind::Cmake, &facts));
         assert_eq!(config.project, Some(facts.project));

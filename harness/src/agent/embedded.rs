@@ -6,7 +6,7 @@
 //! another user could run code in every tested process. So folders shared with other users, such as /tmp, are not used.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -122,6 +122,25 @@ pub(crate) fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
     match File::open(&path) {
         Ok(_) => Ok(path),
         Err(why) => Err(none(format!("names a folder without it, {}: {why}", path.display()))),
+    }
+}
+
+/// Whether there is an agent for an Android device, of any ABI.
+///
+/// # Errors
+/// What is wrong with the variable that names their folder.
+pub(crate) fn android_agents() -> Result<(), String> {
+    agents_below(env::var_os(ANDROID_AGENT_VARIABLE).filter(|folder| !folder.is_empty()).as_deref())
+}
+
+fn agents_below(folder: Option<&OsStr>) -> Result<(), String> {
+    let Some(folder) = folder else { return Err(format!("{ANDROID_AGENT_VARIABLE} names no folder")) };
+    let wrong =
+        |why: String| format!("{ANDROID_AGENT_VARIABLE} names {}: {why}", Path::new(folder).display());
+    let mut abis = fs::read_dir(folder).map_err(|why| wrong(why.to_string()))?.flatten();
+    match abis.any(|abi| abi.path().join(LIBRARY).is_file()) {
+        true => Ok(()),
+        false => Err(wrong(format!("no folder in it has a {LIBRARY}"))),
     }
 }
 
@@ -287,6 +306,18 @@ mod tests {
 
     fn one(agent: &[u8], cache: &PathBuf) -> PathBuf {
         unpack(&[(LIBRARY, agent)], std::slice::from_ref(cache)).unwrap().join(LIBRARY)
+    }
+
+    #[test]
+    fn a_folder_without_an_agent_for_android_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = |folder: &Path| agents_below(Some(folder.as_os_str()));
+        assert_eq!(agents_below(None), Err("MEMGATE_ANDROID_AGENT names no folder".to_owned()));
+        assert!(below(&folder.path().join("gone")).unwrap_err().contains("/gone: No such file"));
+        assert!(below(folder.path()).unwrap_err().ends_with("no folder in it has a libmemgate_agent.so"));
+        fs::create_dir(folder.path().join("x86_64")).unwrap();
+        fs::write(folder.path().join("x86_64").join(LIBRARY), "").unwrap();
+        assert_eq!(below(folder.path()), Ok(()));
     }
 
     #[test]

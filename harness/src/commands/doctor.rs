@@ -13,9 +13,12 @@ use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
 use crate::agent::embedded::EmbeddedError;
+use crate::cli::RunArgs;
 use crate::exit::{self, ExpectedError, chain};
 use crate::history::upload;
 use crate::output::Console;
+use crate::plan::{self, Settings};
+use crate::run::checks;
 use crate::session::ROOT;
 
 /// Time limit for a server's reply.
@@ -52,6 +55,7 @@ pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
         adb(),
     ]
     .into_iter()
+    .chain(suites(console))
     .chain(server(console))
     .collect();
     console.text(&rendered(&findings))?;
@@ -153,6 +157,29 @@ fn configuration(console: &Console) -> Finding {
         },
         Err(why) => finding("configuration", State::Bad(why.hint().unwrap_or_default()), why.to_string()),
     }
+}
+
+/// Checks what the suites of memgate.yaml need, each of them.
+fn suites(console: &Console) -> Vec<Finding> {
+    // Configuration errors were already reported.
+    let Some(settings) = settings::load(None, console).ok().filter(has_suites) else { return Vec::new() };
+    let planned = settings::world().and_then(|world| {
+        let plan = plan::plan(&settings, &RunArgs::default(), &world)?;
+        Ok(checks::faults(&plan, &world.directory))
+    });
+    let told =
+        |why: ExpectedError| finding("suites", State::Weak(why.hint().unwrap_or_default()), why.to_string());
+    match planned {
+        Ok(faults) if faults.is_empty() => {
+            vec![finding("suites", State::Good, "their programs and files are there")]
+        }
+        Ok(faults) => faults.into_iter().map(told).collect(),
+        Err(why) => vec![told(why)],
+    }
+}
+
+fn has_suites(settings: &Settings) -> bool {
+    !settings.config.suites.is_empty() || !settings.config.instrumented.is_empty()
 }
 
 /// Checks the server to which runs are uploaded, if one is configured.

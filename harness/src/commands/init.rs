@@ -1,16 +1,21 @@
 //! `memgate init`: writes a commented memgate.yaml for the project in this folder.
 
+use std::fs;
 use std::path::Path;
 
-use memgate_config::{Facts, ProjectKind, SuiteFact, init_template};
+use memgate_config::{AndroidFact, Facts, ProjectKind, SuiteFact, init_template};
 
 use super::settings;
+use crate::bounded;
 use crate::cli::InitArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::write_where_it_leads;
 
 const FILE: &str = "memgate.yaml";
+
+/// Maximum length of a build script that is read.
+const LONGEST_SCRIPT: u64 = 1 << 20;
 
 /// Files that show the kind of a project, the most specific first.
 const MARKS: [(&str, ProjectKind); 7] = [
@@ -53,7 +58,8 @@ fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     }
     let kind = kind_of(folder);
     let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = init_template(kind, &Facts { project, suites: suites(kind, folder) });
+    let android = if kind == ProjectKind::Gradle { android(folder) } else { None };
+    let text = init_template(kind, &Facts { project, suites: suites(kind, folder), android });
     write_where_it_leads(&path, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     Ok(kind)
 }
@@ -66,6 +72,37 @@ fn suites(kind: ProjectKind, folder: &Path) -> Vec<SuiteFact> {
         _ => return Vec::new(),
     };
     vec![SuiteFact { name: "unit".to_owned(), run: run.iter().map(|&word| word.to_owned()).collect() }]
+}
+
+/// The first module of an Android application that has instrumented tests.
+fn android(folder: &Path) -> Option<AndroidFact> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut modules: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    modules.sort();
+    let names = modules.iter().filter_map(|name| name.to_str());
+    std::iter::once("").chain(names).find_map(|module| {
+        let path = folder.join(module);
+        let scripts = ["build.gradle", "build.gradle.kts"].map(|name| path.join(name));
+        let script = scripts.iter().find(|script| script.is_file())?;
+        let script = String::from_utf8(bounded::read(script, LONGEST_SCRIPT).ok()?).ok()?;
+        // `com.android.application`, or the name of this plugin in a catalogue: `libs.plugins.android.application`.
+        let is_app = script.contains("android.application") && path.join("src/androidTest").is_dir();
+        is_app.then(|| AndroidFact { module: module.to_owned(), application: application_id(&script) })
+    })
+}
+
+/// `com.example.tiles` for `applicationId = "com.example.tiles"`, otherwise the namespace of the module.
+fn application_id(script: &str) -> Option<String> {
+    let value = |key: &str| {
+        let mut values = script.lines().filter_map(|line| line.trim().strip_prefix(key));
+        values.find_map(|value| {
+            let value = value.trim_start_matches([' ', '=']).trim_end();
+            let quoted = value.strip_prefix(['"', '\''])?.strip_suffix(['"', '\''])?;
+            let is_id = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
+            (!quoted.is_empty() && quoted.chars().all(is_id)).then(|| quoted.to_owned())
+        })
+    };
+    value("applicationId ").or_else(|| value("namespace "))
 }
 
 fn kind_of(folder: &Path) -> ProjectKind {
@@ -105,6 +142,36 @@ mod tests {
             let text = std::fs::read_to_string(folder.path().join(FILE)).unwrap();
             assert!(text.contains(&format!("unit: {{ run: {run}")), "{files:?}\n{text}");
         }
+    }
+
+    #[test]
+    fn an_android_application_with_instrumented_tests_gets_a_suite_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("settings.gradle.kts"), "").unwrap();
+        for (module, script) in [
+            (
+                "app",
+                "plugins { alias(libs.plugins.android.application) }\nandroid {\n    namespace = \"com.example\"\n\
+                     defaultConfig {\n        applicationId = \"com.example.tiles\"\n}}",
+            ),
+            ("core", "plugins { id(\"com.android.library\") }"),
+        ] {
+            fs::create_dir_all(path(module).join("src/androidTest")).unwrap();
+            fs::write(path(module).join("build.gradle.kts"), script).unwrap();
+        }
+        write(folder.path(), false).unwrap();
+        let text = fs::read_to_string(path(FILE)).unwrap();
+        let on = text.replace("  # instrumented:", "  instrumented:").replace("  #   ", "    ");
+        let config = Config::parse(&on, FILE, &|_| None, None).unwrap_or_else(|e| panic!("{e}\n{on}"));
+        assert_eq!(config.instrumented[0].package, "com.example.tiles.test");
+        assert!(
+            config.instrumented[0].apks[1]
+                .ends_with("app/build/outputs/apk/androidTest/debug/app-debug-androidTest.apk")
+        );
+        fs::remove_dir(path("app/src/androidTest")).unwrap();
+        write(folder.path(), true).unwrap();
+        assert!(!fs::read_to_string(path(FILE)).unwrap().contains("instrumentation"));
     }
 
     #[test]

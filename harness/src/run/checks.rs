@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::runners;
-use crate::agent::embedded::EmbeddedError;
+use crate::agent::embedded::{EmbeddedError, android_agents};
 use crate::exit::ExpectedError;
 use crate::names::{Mappings, OfSuite};
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
@@ -18,6 +18,29 @@ pub(super) fn programs(plan: &Plan) -> Result<Vec<Program>, ExpectedError> {
     let here =
         std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
     plan.suites.iter().map(|suite| program(suite, &here)).collect()
+}
+
+/// What keeps the suites of a plan from running on this machine: everything, not only the first.
+pub(crate) fn faults(plan: &Plan, here: &Path) -> Vec<ExpectedError> {
+    let programs = plan.suites.iter().filter_map(|suite| program(suite, here).err());
+    let mut faults: Vec<_> = programs.collect();
+    for PlannedInstrumentation { suite, .. } in &plan.instrumented {
+        let name = &suite.name;
+        let missing_apks = suite.apks.iter().filter(|apk| !apk.is_file());
+        faults.extend(missing_apks.map(|apk| {
+            ExpectedError::missing(
+                format!("{}: no such file (suite {name})", apk.display()),
+                "is it built? Relative paths start in the working directory",
+            )
+        }));
+        if let Some(why) = android_agents().err().filter(|_| !suite.packaged) {
+            faults.push(ExpectedError::missing(
+                format!("{why} (suite {name})"),
+                "build the agent for Android and name its folder: `memgate docs android`",
+            ));
+        }
+    }
+    faults
 }
 
 fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> {
@@ -92,5 +115,43 @@ pub(super) fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>,
             hint: "install a JDK (its javac in PATH, or JAVA_HOME) and build memgate again".to_owned(),
         }),
         Err(why) => Err(ExpectedError::failed_with_hint(&why, "`memgate doctor` says more")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_config::Config;
+
+    use super::*;
+    use crate::cli::RunArgs;
+    use crate::plan::{Settings, World, plan};
+
+    #[test]
+    fn everything_that_keeps_a_suite_from_running_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        std::fs::write(here.join("test.apk"), "").unwrap();
+        let yaml = "version: 1
+suites:
+  shell: { run: [sh] }
+  gone: { run: [build/gone_tests] }
+  nowhere: { run: [program-that-nobody-has] }
+  app: { runner: instrumentation, package: a.test, agent: packaged, apks: [app.apk, test.apk] }
+";
+        let config = Config::parse(yaml, "memgate.yaml", &|_| None, None).unwrap();
+        let settings =
+            Settings { config, file: Some("memgate.yaml".into()), root: here.into(), baseline: None };
+        let world = World {
+            today: jiff::civil::date(2026, 11, 21),
+            directory: here.into(),
+            project: here.into(),
+            narrowing: Vec::new(),
+        };
+        let plan = plan(&settings, &RunArgs::default(), &world).unwrap();
+        let faults: Vec<String> = faults(&plan, here).iter().map(ToString::to_string).collect();
+        let [gone, nowhere, apk] = faults.as_slice() else { panic!("{faults:?}") };
+        assert!(gone.contains("build/gone_tests") && gone.contains("no such file (suite gone)"), "{gone}");
+        assert!(nowhere.contains("it is not in PATH (suite nowhere)"), "{nowhere}");
+        assert!(apk.ends_with("/app.apk: no such file (suite app)"), "{apk}");
     }
 }

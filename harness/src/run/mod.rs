@@ -14,7 +14,7 @@
 //! - [`session`](crate::session) and [`reading`](crate::reading): the stored data of a run, and the content of its
 //!   frames.
 
-mod checks;
+pub(crate) mod checks;
 mod engine;
 mod heap;
 mod hunt;
