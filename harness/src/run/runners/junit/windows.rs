@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use memgate_analysis::{ClassWindow, Left};
 use memgate_config::{Screen, WindowBaseline};
+use memgate_model::{Metric, format_amount, format_bytes};
 use memgate_wire::options::Windows;
 
 use super::ours::Junit;
@@ -77,13 +78,37 @@ fn differs(window: &ClassWindow, accepted: &[WindowBaseline]) -> Option<String> 
     let Some(before) = accepted.iter().find(|before| before.classes == window.classes) else {
         return Some("did not run like this before".to_owned());
     };
-    let Some(accepted) = &before.left else { return Some("had no clean run before".to_owned()) };
+    let Some(accepted) = &before.left else {
+        let why =
+            "was not accepted as clean: it had a failed test, a warning or a leak then, maybe a waived one";
+        return Some(why.to_owned());
+    };
     let beyond = window.beyond(&left(accepted));
     let (name, now) = beyond.first()?;
     let more = beyond.len().saturating_sub(1);
     let more = if more > 0 { format!(" and {more} more classes") } else { String::new() };
-    let was = accepted.get(*name).copied().unwrap_or_default().0;
-    Some(format!("left {} × {name} ({was} were accepted){more}", now.instances))
+    let (was, was_bytes) = accepted.get(*name).copied().unwrap_or_default();
+    let of_vm = Metric::ALL.into_iter().find(|metric| metric.name() == *name);
+    Some(match of_vm {
+        Some(metric) => {
+            let [now, was] = [now.instances + now.bytes, was + was_bytes].map(as_f64);
+            let [now, before] = [now, was].map(|value| format_amount(metric, value));
+            let before = if was > 0.0 { before } else { "none".to_owned() };
+            format!("left {now} ({before} accepted){more}")
+        }
+        None if now.instances > was => {
+            format!("left {} × {name} ({was} were accepted){more}", now.instances)
+        }
+        None => {
+            let [now, was] = [now.bytes, was_bytes].map(|bytes| format_bytes(as_f64(bytes)));
+            format!("left {now} of {name} ({was} were accepted){more}")
+        }
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+const fn as_f64(value: u64) -> f64 {
+    value as f64
 }
 
 fn shown(classes: &[String]) -> String {
@@ -168,5 +193,29 @@ mod tests {
         ] {
             assert_eq!(differs(&window, &accepted).as_deref(), why);
         }
+    }
+
+    /// Regression: `left 0 × java.direct_bytes (0 were accepted)`.
+    #[test]
+    fn bytes_are_told_where_they_are_what_is_more() {
+        let differs = |name: &str, now: Left, was: Option<(u64, u64)>| {
+            let left = was.map(|was| BTreeMap::from([(name.to_owned(), was)]));
+            let accepted = [WindowBaseline { classes: vec!["ATest".into()], left }];
+            let left = BTreeMap::from([(name.to_owned(), now)]);
+            super::differs(&ClassWindow { left, ..window(&["ATest"], 0) }, &accepted).unwrap()
+        };
+        let left = |instances, bytes| Left { instances, bytes };
+        assert_eq!(
+            differs("java.direct_bytes", left(0, 1 << 20), Some((0, 0))),
+            "left 1.0 MiB of direct buffers (none accepted)"
+        );
+        assert_eq!(
+            differs("byte[]", left(2, 1 << 20), Some((2, 1 << 16))),
+            "left 1.0 MiB of byte[] (64.0 KiB were accepted)"
+        );
+        assert_eq!(
+            differs("byte[]", left(2, 9), None),
+            "was not accepted as clean: it had a failed test, a warning or a leak then, maybe a waived one"
+        );
     }
 }
