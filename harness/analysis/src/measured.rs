@@ -8,7 +8,7 @@ use crate::own_tests::never_ended;
 use crate::record::{ProcessRecord, Window};
 use crate::stats::as_f64;
 
-const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = 9;
 
 /// At most this many threads are named when a process hung or died.
 const MAX_THREADS: usize = 6;
@@ -78,7 +78,7 @@ pub(crate) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String
         };
         return (Outcome::Crashed, how.to_owned());
     }
-    let at = threads(record);
+    let at = threads(record, matches!(process.ending, Ending::TimedOut(_)));
     let when = match when {
         When::InATest => "in the middle of it",
         When::AfterATest => "without a word",
@@ -161,16 +161,19 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
     }
 }
 
-fn threads(record: &ProcessRecord) -> String {
-    let place = |t: &memgate_wire::ThreadEntry| match t.waits_in.as_str() {
-        "" | "0" => t.name.clone(),
-        waits_in => format!("{} in {waits_in}", t.name),
+/// Where the threads were: all of a process that `hung`, otherwise those that waited.
+fn threads(record: &ProcessRecord, hung: bool) -> String {
+    let waits = |t: &memgate_wire::ThreadEntry| !["", "0"].contains(&t.waits_in.as_str());
+    let place = |t: &memgate_wire::ThreadEntry| match waits(t) {
+        true => format!("{} in {}", t.name, t.waits_in),
+        false => t.name.clone(),
     };
-    let named: Vec<_> = record.last_threads.iter().take(MAX_THREADS).map(place).collect();
+    let telling: Vec<_> = record.last_threads.iter().filter(|t| hung || waits(t)).collect();
+    let named: Vec<_> = telling.iter().take(MAX_THREADS).map(|t| place(t)).collect();
     if named.is_empty() {
         return String::new();
     }
-    let more = record.last_threads.len() - named.len();
+    let more = telling.len() - named.len();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("; last seen: {}{rest}", named.join(", "))
 }

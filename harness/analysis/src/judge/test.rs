@@ -14,10 +14,10 @@ use super::repeated::Kept;
 use super::wording::waived_leaks;
 use super::{curve, leaks, other_test, repeated};
 use crate::groups::{Held, OsKind, Places, held};
-use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
+use crate::input::{ConfirmationInput, Ending, ProcessInput, SuiteInput};
 use crate::java::{Exhaustion, ran_out};
 use crate::looks;
-use crate::measured::{self, When, unusable};
+use crate::measured::{self, SIGKILL, When, unusable};
 use crate::own_tests::{self, Origins};
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
@@ -74,11 +74,22 @@ fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     if let Some(why) = ran_out(&process.record, open.window.start_ns, 0) {
         how = format!("{how}; before: {}", why.described());
     }
+    if let (Ending::Signalled(signal), None) = (process.ending, &process.record.goodbye) {
+        how = format!("{how}; {}", after_signal(signal));
+    }
     judgement.curve = curve::of_the_end(&process.record, open.window.start_ns);
     judgement.raise(Verdict::Error, how);
     let until_ns = process.record.last_ns.saturating_sub(open.window.start_ns);
     let duration_s = std::time::Duration::from_nanos(until_ns).as_secs_f64();
     Some(judgement.report(id.to_owned(), outcome, duration_s))
+}
+
+/// What to do about a signal that ended the process of a test.
+const fn after_signal(signal: i32) -> &'static str {
+    match signal {
+        SIGKILL => "who killed it? the kernel does if memory runs out (`dmesg` shows that)",
+        _ => "run it alone, without memgate, and repair it: a test is judged only if it ends by itself",
+    }
 }
 
 /// A test of a run that does not measure single tests. `judgement` has what is known about it.

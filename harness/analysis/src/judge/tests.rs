@@ -1098,6 +1098,24 @@ fn the_users_own_failures_are_not_judged_and_never_hidden() {
     assert_eq!(crashed.suites[0].reason, "not measured: the process crashed; look at its log");
 }
 
+/// A crashed process has its own name as its only thread, which tells nothing.
+#[test]
+fn threads_that_waited_nowhere_are_named_only_where_a_test_hung() {
+    let reason = |ending| {
+        let mut screen = Process::screen();
+        screen.start(TEST, 0);
+        screen.os_sample(0);
+        let mut record = screen.cut();
+        record.last_threads.iter_mut().for_each(|thread| thread.waits_in = "0".to_owned());
+        let input = run_of(suite(vec![ProcessInput { record, ending }]));
+        report(&input, &GatePolicy::default()).suites[0].tests[0].reason.clone()
+    };
+    let crashed = reason(Ending::Signalled(11));
+    assert!(crashed.starts_with("its process was ended by signal 11 (SIGSEGV); run it alone"), "{crashed}");
+    let hung = reason(Ending::TimedOut(Duration::from_secs(60)));
+    assert_eq!(hung, "still running after 60 s; last seen: main");
+}
+
 #[test]
 fn a_test_that_does_not_end_is_an_error_with_its_last_curve() {
     let broken = |ending| {
@@ -1112,7 +1130,8 @@ fn a_test_that_does_not_end_is_an_error_with_its_last_curve() {
         (
             Ending::Signalled(11),
             Ended::Crashed,
-            "its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait",
+            "its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait; \
+             run it alone, without memgate, and repair it: a test is judged only if it ends by itself",
         ),
         (
             Ending::TimedOut(Duration::from_secs(60)),
@@ -1530,7 +1549,8 @@ fn a_process_that_never_said_goodbye_is_no_pass() {
     let how = "its process was ended by signal 9 (SIGKILL); last seen: main in futex_wait";
     let mut whole = process_suite(screen(), &[]);
     whole.suites[0].screen = vec![killed(screen())];
-    assert_verdict(&whole, &GatePolicy::default(), Verdict::Error, how, 1);
+    let reason = format!("{how}; who killed it? the kernel does if memory runs out (`dmesg` shows that)");
+    assert_verdict(&whole, &GatePolicy::default(), Verdict::Error, &reason, 1);
 
     let mut lengths = process_suite(screen(), &[(10, 7), (20, 7), (30, 7)]);
     let mut clean = Process::screen();
