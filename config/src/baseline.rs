@@ -219,27 +219,16 @@ fn figure(figures: &BTreeMap<Metric, Figure>, metric: Metric, per: Per) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::Unit;
-
     use super::*;
 
     fn run(tests: &[(&str, Verdict, f64)]) -> RunReport {
-        let metric = |value: f64, per: Per| MetricValue {
-            value,
-            unit: Unit::Bytes,
-            per,
-            low: value,
-            high: value,
-            iterations: 1,
-            confidence: 0.0,
-            threshold: None,
-        };
+        let metrics = |value, metric, per| [(metric, MetricValue::exact(value, metric, per))].into();
         let tests = tests.iter().map(|(id, verdict, bytes)| TestReport {
-            metrics: [(Metric::NativeLiveBytes, metric(*bytes, Per::Iteration))].into(),
+            metrics: metrics(*bytes, Metric::NativeLiveBytes, Per::Iteration),
             ..TestReport::new(id, *verdict)
         });
         let suite = SuiteReport {
-            metrics: [(Metric::OsRss, metric(4096.0, Per::Suite))].into(),
+            metrics: metrics(4096.0, Metric::OsRss, Per::Suite),
             ..SuiteReport::new("engine", Runner::Gtest, Verdict::Pass, tests.collect())
         };
         RunReport {

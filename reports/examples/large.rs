@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use memgate_model::{
     CurvePoint, Frame, GrowthPoint, Leak, LeakKind, Level, Metric, MetricValue, Per, RunReport, Runner,
-    SuiteReport, TestReport, Threshold, ThresholdSource, Unit, Verdict,
+    SuiteReport, TestReport, Threshold, ThresholdSource, Verdict,
 };
 
 const TESTS: u64 = 5000;
@@ -60,14 +60,10 @@ fn test(number: u64) -> TestReport {
     let wobble = |n: u64| ((n * 2_654_435_761 + number * 97) % 8192) as f64;
     let metric = Metric::NativeLiveBytes;
     let value = MetricValue {
-        value: step,
-        unit: Unit::Bytes,
-        per: Per::Iteration,
-        low: step,
-        high: step,
         iterations: 97,
         confidence: 0.99,
         threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default }),
+        ..MetricValue::exact(step, metric, Per::Iteration)
     };
     let id = format!("Suite{}.test{number}", number / 40);
     TestReport {

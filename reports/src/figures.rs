@@ -254,14 +254,8 @@ mod tests {
             JavaDirectBytes, JavaLiveBytes, JavaLiveObjects, JavaThreads, NativeLiveBytes, OsFds, OsThreads,
         };
         let figure = |value: f64, metric: Metric| MetricValue {
-            value,
-            unit: metric.unit(),
-            per: Per::Iteration,
-            low: value,
-            high: value,
-            iterations: 30,
-            confidence: 0.99,
             threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default }),
+            ..MetricValue::exact(value, metric, Per::Iteration)
         };
         for order in [
             // A native block may only be a handle of Java objects.

@@ -8,17 +8,7 @@ const TESTS: usize = 50_000;
 
 fn figure(metric: Metric) -> (Metric, MetricValue) {
     let threshold = Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default };
-    let value = MetricValue {
-        value: 0.0,
-        unit: metric.unit(),
-        per: Per::Iteration,
-        low: 0.0,
-        high: 0.0,
-        iterations: 1,
-        confidence: 0.0,
-        threshold: Some(threshold),
-    };
-    (metric, value)
+    (metric, MetricValue { threshold: Some(threshold), ..MetricValue::exact(0.0, metric, Per::Iteration) })
 }
 
 #[test]

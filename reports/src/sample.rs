@@ -101,7 +101,7 @@ pub(crate) fn mixed() -> RunReport {
             Metric::OsRss,
             MetricValue {
                 threshold: limit(10_485_760.0, Level::Warn, "memgate.yaml:31"),
-                ..value(12_582_912.0, Metric::OsRss, Per::Suite)
+                ..MetricValue::exact(12_582_912.0, Metric::OsRss, Per::Suite)
             },
         )]
         .into(),
@@ -196,7 +196,7 @@ pub(crate) fn hostile() -> RunReport {
                 iterations: 3,
                 confidence: 0.95,
                 threshold: limit(0.0, Level::Fail, &evil),
-                ..value(1.0, Metric::OsFds, Per::Iteration)
+                ..MetricValue::exact(1.0, Metric::OsFds, Per::Iteration)
             },
         )]
         .into(),
@@ -264,12 +264,10 @@ pub(crate) fn run(verdict: Verdict, exit_code: i32, suites: Vec<SuiteReport>) ->
 fn two_groups() -> TestReport {
     let mut metrics = growth(16640.0, 16512.0, 16768.0, 3.0, 12);
     let fds = MetricValue {
-        low: 1.0,
-        high: 1.0,
         iterations: 12,
         confidence: 0.99,
         threshold: limit(0.0, Level::Fail, "default"),
-        ..value(1.0, Metric::OsFds, Per::Iteration)
+        ..MetricValue::exact(1.0, Metric::OsFds, Per::Iteration)
     };
     metrics.insert(Metric::OsFds, fds);
     if let Some(bytes) = metrics.get_mut(&Metric::NativeLiveBytes) {
@@ -343,12 +341,10 @@ pub(crate) fn held() -> RunReport {
     let waived =
         Leak { waiver: Some("upstream issue 1234".to_owned()), ..insert_leak("n1-00000000000000dd") };
     let java = |value, metric| MetricValue {
-        low: value,
-        high: value,
         iterations: 21,
         confidence: 0.99,
         threshold: limit(0.0, Level::Fail, "default"),
-        ..self::value(value, metric, Per::Iteration)
+        ..MetricValue::exact(value, metric, Per::Iteration)
     };
     let metrics = [Metric::JavaLiveBytes, Metric::JavaLiveObjects];
     let evicts = TestReport {
@@ -452,23 +448,16 @@ fn frame(function: &str, file: &str, line: u32) -> Frame {
 }
 
 fn frame_at(offset: u64, module: Option<&str>) -> Frame {
-    Frame {
-        function: None,
-        file: None,
-        line: None,
-        module: module.unwrap_or("[unknown]").to_owned(),
-        offset,
-        inlined: false,
-    }
+    Frame { module: module.unwrap_or("[unknown]").to_owned(), offset, ..Frame::default() }
 }
 
 fn growth(bytes: f64, low: f64, high: f64, count: f64, iterations: u32) -> BTreeMap<Metric, MetricValue> {
-    let confirmed = |metric, value_: f64, low, high| MetricValue {
+    let confirmed = |metric, value, low, high| MetricValue {
         low,
         high,
         iterations,
         confidence: 0.99,
-        ..value(value_, metric, Per::Iteration)
+        ..MetricValue::exact(value, metric, Per::Iteration)
     };
     [
         (
@@ -481,19 +470,6 @@ fn growth(bytes: f64, low: f64, high: f64, count: f64, iterations: u32) -> BTree
         (Metric::NativeLiveAllocations, confirmed(Metric::NativeLiveAllocations, count, count, count)),
     ]
     .into()
-}
-
-fn value(value: f64, metric: Metric, per: Per) -> MetricValue {
-    MetricValue {
-        value,
-        unit: metric.unit(),
-        per,
-        low: value,
-        high: value,
-        iterations: 1,
-        confidence: 0.0,
-        threshold: None,
-    }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it is the field's type")]

@@ -337,14 +337,7 @@ struct ByStack;
 
 impl Resolve for ByStack {
     fn frames(&mut self, _: &ProcessRecord, stack: u32) -> ResolvedStack {
-        let frame = Frame {
-            function: None,
-            file: None,
-            line: None,
-            module: String::new(),
-            offset: u64::from(stack),
-            inlined: false,
-        };
+        let frame = Frame { offset: u64::from(stack), ..Frame::default() };
         ResolvedStack { frames: vec![frame], truncated: false }
     }
 }

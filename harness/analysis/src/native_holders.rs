@@ -167,21 +167,16 @@ impl<'a> Holding<'a> {
             }
             HeldLink::ThreadData { thread } => HolderStep {
                 kind: "thread data".to_owned(),
-                owner: String::new(),
-                name: String::new(),
                 class: format!("of thread {thread}"),
+                ..HolderStep::default()
             },
-            HeldLink::Mapped { name } => HolderStep {
-                kind: "mapped memory".to_owned(),
-                owner: name.clone(),
-                name: String::new(),
-                class: String::new(),
-            },
+            HeldLink::Mapped { name } => {
+                HolderStep { kind: "mapped memory".to_owned(), owner: name.clone(), ..HolderStep::default() }
+            }
             HeldLink::Blocks { stack: 0, size, count } => HolderStep {
                 kind: "block".to_owned(),
-                owner: String::new(),
-                name: String::new(),
                 class: format!("{}{size} B", times(*count)),
+                ..HolderStep::default()
             },
             HeldLink::Blocks { stack, size, count } => {
                 let place = Places::new(self.record, resolve).of(*stack);
@@ -213,7 +208,7 @@ fn of_variable(kind: &str, module: &str, offset: u64, variable: Option<Variable>
     let file = module.rsplit('/').next().unwrap_or(module);
     let Some(Variable { name, into, place }) = variable else {
         let owner = format!("{file}+{offset:#x}");
-        return HolderStep { kind: kind.to_owned(), owner, name: String::new(), class: String::new() };
+        return HolderStep { kind: kind.to_owned(), owner, ..HolderStep::default() };
     };
     HolderStep {
         kind: kind.to_owned(),

@@ -53,12 +53,9 @@ impl Resolve for ByAddress {
             let modules = record.modules(step.generation);
             let of = modules.iter().find(|m| (m.start..m.end).contains(&step.pc.saturating_sub(1)));
             Frame {
-                function: None,
-                file: None,
-                line: None,
                 module: of.map_or_else(String::new, |m| m.path.clone()),
                 offset: of.map_or(step.pc, |m| step.pc.saturating_sub(m.bias)),
-                inlined: false,
+                ..Frame::default()
             }
         };
         ResolvedStack { frames: steps.into_iter().map(frame).collect(), truncated }

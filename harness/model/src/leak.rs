@@ -92,7 +92,7 @@ pub struct Leak {
 }
 
 /// One frame of a stack.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
     /// Demangled function name; `null`: no symbol.
     pub function: Option<String>,
@@ -156,7 +156,7 @@ pub enum Reach {
 
 /// One step of a reference path. For native leaks, `owner` is a variable or function, `name` its place in the sources,
 /// and `class` the thread, the offset in the variable, or number and size of the blocks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HolderStep {
     /// Kind of the reference: `static`, `field`, `array`, `thread`, `jni global` and others.
     pub kind: String,
@@ -200,7 +200,7 @@ mod tests {
             kind: kind.to_owned(),
             owner: owner.to_owned(),
             name: name.to_owned(),
-            class: String::new(),
+            ..HolderStep::default()
         };
         let field = step("static", "com.example.EventBus", "LISTENERS").names(LeakKind::Java);
         for name in ["com.example.EventBus.LISTENERS", "EventBus.LISTENERS", "static EventBus.LISTENERS"] {

@@ -547,6 +547,23 @@ pub struct MetricValue {
     pub threshold: Option<Threshold>,
 }
 
+impl MetricValue {
+    /// A figure of one iteration, with neither interval nor threshold.
+    #[must_use]
+    pub const fn exact(value: f64, metric: Metric, per: Per) -> Self {
+        Self {
+            value,
+            unit: metric.unit(),
+            per,
+            low: value,
+            high: value,
+            iterations: 1,
+            confidence: 0.0,
+            threshold: None,
+        }
+    }
+}
+
 /// A threshold that was applied to a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Threshold {
@@ -762,14 +779,9 @@ mod tests {
     #[test]
     fn open_bounds_survive_json() {
         let open = MetricValue {
-            value: 3.0,
-            unit: Unit::Bytes,
-            per: Per::Iteration,
             low: f64::NEG_INFINITY,
             high: f64::INFINITY,
-            iterations: 2,
-            confidence: 0.99,
-            threshold: None,
+            ..MetricValue::exact(3.0, Metric::NativeLiveBytes, Per::Iteration)
         };
         let json = serde_json::to_string(&open).unwrap();
         assert!(json.contains(r#""low":null,"high":null"#), "{json}");

@@ -254,7 +254,7 @@ fn is_of_android(path: &str) -> bool {
 }
 
 fn unnamed(module: &str) -> Frame {
-    Frame { function: None, file: None, line: None, module: module.to_owned(), offset: 0, inlined: false }
+    Frame { module: module.to_owned(), ..Frame::default() }
 }
 
 fn file_name(path: &str) -> String {

@@ -110,9 +110,7 @@ mod tests {
             function: Some("com.example.Registry.load".into()),
             file: Some("Registry.java".into()),
             line: Some(13),
-            module: String::new(),
-            offset: 0,
-            inlined: false,
+            ..Frame::default()
         };
         let site = FollowedSite {
             class: "com.example.Tile".into(),

@@ -588,7 +588,7 @@ mod tests {
             kind: kind.to_owned(),
             owner: owner.to_owned(),
             name: name.to_owned(),
-            class: "X".to_owned(),
+            ..HolderStep::default()
         };
         let holder = [
             step("static", "java.io.DeleteOnExitHook", "files"),
@@ -617,22 +617,12 @@ mod tests {
             let thread = HolderStep {
                 kind: HolderKind::Thread.text().to_owned(),
                 owner: name.to_owned(),
-                name: String::new(),
                 class: "java.lang.Thread".to_owned(),
+                ..HolderStep::default()
             };
             // Kotlin's `thread { }`.
-            let frames =
-                ["java.lang.Thread.<init>", "kotlin.concurrent.ThreadsKt.thread", call].map(|call| {
-                    let function = Some(call.to_owned());
-                    Frame {
-                        function,
-                        file: None,
-                        line: None,
-                        module: String::new(),
-                        offset: 0,
-                        inlined: false,
-                    }
-                });
+            let calls = ["java.lang.Thread.<init>", "kotlin.concurrent.ThreadsKt.thread", call];
+            let frames = calls.map(|call| Frame { function: Some(call.to_owned()), ..Frame::default() });
             id(("ATest.a", "java.lang.Thread"), &[thread], &frames, &BTreeSet::new())
         };
         for name in ["Thread-…", "worker-…", "vert.x-…"] {

@@ -71,9 +71,7 @@ impl JavaRecord {
                     function: Some(format!("{}.{}", super::names::normalised(&method.class), method.name)),
                     file: (!method.file.is_empty()).then(|| method.file.clone()),
                     line: (node.line != 0).then_some(node.line),
-                    module: String::new(),
-                    offset: 0,
-                    inlined: false,
+                    ..Frame::default()
                 });
             }
             id = node.parent;

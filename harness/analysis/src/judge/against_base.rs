@@ -190,14 +190,8 @@ mod tests {
 
     fn figures(metric: Metric, value: f64) -> BTreeMap<Metric, MetricValue> {
         let value = MetricValue {
-            value,
-            unit: metric.unit(),
-            per: Per::Iteration,
-            low: value,
-            high: value,
-            iterations: 30,
-            confidence: 0.99,
             threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: "default".into() }),
+            ..MetricValue::exact(value, metric, Per::Iteration)
         };
         [(metric, value)].into()
     }

@@ -143,14 +143,12 @@ impl Judgement {
     ) {
         let iterations = u32::try_from(growth.iterations).unwrap_or(u32::MAX);
         let value = MetricValue {
-            value: growth.slope.slope,
-            unit: metric.unit(),
-            per,
             low: growth.slope.low,
             high: growth.slope.high,
             iterations,
             confidence,
             threshold: applied(limits, growth.slope.low),
+            ..MetricValue::exact(growth.slope.slope, metric, per)
         };
         self.metrics.insert(metric, value);
     }

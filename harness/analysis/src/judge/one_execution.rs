@@ -81,17 +81,12 @@ impl TestJudge<'_, '_> {
                 per = Per::Test;
                 limits = self.thresholds(metric, per);
             }
-            let unit = metric.unit();
-            let threshold = applied(&limits, low);
             let figure = MetricValue {
-                value,
-                unit,
-                per,
                 low,
                 high,
-                iterations: 1,
                 confidence: if low < high { policy.confidence } else { 0.0 },
-                threshold,
+                threshold: applied(&limits, low),
+                ..MetricValue::exact(value, metric, per)
             };
             self.judgement.metrics.insert(metric, figure);
         }

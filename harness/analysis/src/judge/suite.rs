@@ -247,17 +247,12 @@ fn metrics(
         if context.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
             notes.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite {REMEDY}")));
         }
-        let unit = metric.unit();
-        let threshold = applied(&limits, value);
         let figure = MetricValue {
-            value,
-            unit,
-            per: Per::Suite,
             low,
             high,
-            iterations: 1,
             confidence: if low < high { context.policy.confidence } else { 0.0 },
-            threshold,
+            threshold: applied(&limits, value),
+            ..MetricValue::exact(value, metric, Per::Suite)
         };
         metrics.insert(metric, figure);
     }
