@@ -548,8 +548,7 @@ mod tests {
         report.suites[0].tests[leaks].reason_beside_figures = Some("in 8 of 2000 executions".to_owned());
         assert_eq!(times(&report), 0);
         assert!(human(&report, &HumanOptions::default()).contains("\n      in 8 of 2000 executions\n"));
-        let style =
-            BlockStyle { paint: Paint::new(false), width: None, verbose: false, until: String::new() };
+        let style = BlockStyle::plain(&report);
         let allowed = TestReport { verdict: Verdict::Pass, ..report.suites[0].tests[leaks].clone() };
         assert!(test_body(&allowed, &style).contains(said), "no headline shows the figures of a pass");
     }

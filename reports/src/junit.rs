@@ -19,10 +19,10 @@ use memgate_model::{Outcome, Problem, RunReport, Runner, SuiteReport, TestReport
 use crate::chart::{Planned, planned};
 use crate::error::RenderError;
 use crate::figures::{GAP, suite_figures};
-use crate::human::{BlockStyle, Paint, suite_block, test_block, test_body};
+use crate::human::{BlockStyle, suite_block, test_block, test_body};
 use crate::places::Checkout;
 use crate::summary::in_short;
-use crate::words::{own_outcome, waive_until};
+use crate::words::own_outcome;
 use enrich::{Extra, Extras, enrich};
 pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};
@@ -55,12 +55,7 @@ pub struct JunitOptions {
 /// When the XML cannot be written.
 pub fn junit(report: &RunReport, options: &JunitOptions) -> Result<Vec<u8>, RenderError> {
     let flavour = options.flavour;
-    let style = BlockStyle {
-        paint: Paint::new(false),
-        width: None,
-        verbose: false,
-        until: waive_until(&report.started),
-    };
+    let style = BlockStyle::plain(report);
     let attached = match (&options.charts, flavour) {
         (Some(folder), Flavour::Extended) => attachments(report, folder),
         _ => BTreeMap::new(),

@@ -13,10 +13,9 @@ use crate::culprit;
 use crate::error::RenderError;
 use crate::figures::weight_of;
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, leak_stack, test_block, waive_command};
+use crate::human::{BlockStyle, leak_stack, test_block, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
-use crate::words::waive_until;
 use crate::worst::not_passed;
 
 /// Most tests in a mail: it is read on a phone.
@@ -102,12 +101,7 @@ pub fn mail(
     let culprit = culprit_of(&tests, changes);
     let words = culprit.map_or_else(|| words.clone(), |culprit| format!("{culprit} · {words}"));
     let subject = one_line(&format!("[{}] {words}{on}", report.project));
-    let style = BlockStyle {
-        paint: Paint::new(false),
-        width: None,
-        verbose: false,
-        until: waive_until(&report.started),
-    };
+    let style = BlockStyle::plain(report);
     let mut pictures = Vec::new();
     let ended = ended(changes, around, only);
     let html = page(report, changes, around, (&words, &tests, &ended), &style, &mut pictures)?;

@@ -9,10 +9,10 @@ use memgate_model::{
 };
 
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, hunted, leak_stack, waive_command};
+use crate::human::{BlockStyle, hunted, leak_stack, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics, unused};
 use crate::visible::visible;
-use crate::words::{symbol, waive_until};
+use crate::words::symbol;
 use crate::worst::not_passed;
 
 /// Limit of a GitHub step summary: 1 MiB.
@@ -42,12 +42,7 @@ pub fn markdown(report: &RunReport, most: usize) -> String {
         text.push(&format!("- **{}** (suite): {}\n", inline(&suite.name), inline(&hunted(hunt))));
     }
     text.push(&table(&tests));
-    let style = BlockStyle {
-        paint: Paint::new(false),
-        width: None,
-        verbose: false,
-        until: waive_until(&report.started),
-    };
+    let style = BlockStyle::plain(report);
     for (suite, test) in tests.iter().take(ROWS).filter(|(_, test)| !test.leaks.is_empty()) {
         text.push(&details(suite, test, &style));
     }

@@ -1,7 +1,7 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
 use memgate_model::{
-    Leak, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes, format_list,
+    Leak, Metric, RunReport, SuiteReport, TestReport, Verdict, format_amount, format_bytes, format_list,
 };
 
 use crate::culprit;
@@ -12,6 +12,7 @@ use crate::human::stack::{stack_lines, width};
 use crate::names::is_of_platform;
 use crate::rerun::quoted;
 use crate::visible::visible;
+use crate::words::waive_until;
 
 /// Leak groups and frames shown, unless all are requested.
 const GROUPS: usize = 10;
@@ -32,6 +33,13 @@ pub(crate) struct BlockStyle {
     pub(crate) verbose: bool,
     /// Date for the hint that waives a leak.
     pub(crate) until: String,
+}
+
+impl BlockStyle {
+    /// For documents: without colours, and nothing is cut.
+    pub(crate) fn plain(report: &RunReport) -> Self {
+        Self { paint: Paint::new(false), width: None, verbose: false, until: waive_until(&report.started) }
+    }
 }
 
 /// The block of a test that did not pass, under its displayed name; `again` is the command that runs it alone.

@@ -16,9 +16,8 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Error, Reader, Writer, XmlVersion};
 
 use super::sanitise::{attribute, cdata};
-use crate::human::{BlockStyle, Paint, test_block};
+use crate::human::{BlockStyle, test_block};
 use crate::summary::in_short;
-use crate::words::waive_until;
 
 /// A document with the added leaks.
 #[derive(Debug)]
@@ -38,12 +37,7 @@ pub struct Merged {
 /// # Errors
 /// When it is not well-formed XML.
 pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
-    let style = BlockStyle {
-        paint: Paint::new(false),
-        width: None,
-        verbose: false,
-        until: waive_until(&report.started),
-    };
+    let style = BlockStyle::plain(report);
     let events = events(xml)?;
     let is_unicode = is_unicode(&events);
     let Tests { failing, unclear, known } = tests(report, &names(&events)?);
