@@ -299,6 +299,15 @@ mod tests {
         p.end()
     }
 
+    /// As [`alone`], but only the first execution leaves something.
+    fn first_alone(body: impl Fn(&mut Process)) -> ProcessRecord {
+        alone(|p, i| {
+            if i == 0 {
+                body(p)
+            }
+        })
+    }
+
     fn of(screened: &ProcessRecord, alone: &ProcessRecord) -> Option<Vec<String>> {
         company(&GatePolicy::default(), "engine", "A.suspect", screened, alone)
     }
@@ -308,47 +317,12 @@ mod tests {
         let leak = screened(|p| p.alloc(1, 37, 2), |_| ());
         let before = Some(vec!["A.before".to_owned(), "A.suspect".to_owned()]);
         assert_eq!(of(&leak, &alone(|_, _| ())), before);
-        assert_eq!(
-            of(
-                &leak,
-                &alone(|p, i| if i == 0 {
-                    p.alloc(2, 37, 2)
-                })
-            ),
-            before,
-            "another place"
-        );
-        assert_eq!(
-            of(
-                &leak,
-                &alone(|p, i| if i == 0 {
-                    p.alloc(1, 37, 1)
-                })
-            ),
-            before,
-            "less of it"
-        );
-        assert_eq!(
-            of(
-                &leak,
-                &alone(|p, i| if i == 0 {
-                    p.alloc(1, 41, 2)
-                })
-            ),
-            None,
-            "as many, of another size"
-        );
+        assert_eq!(of(&leak, &first_alone(|p| p.alloc(2, 37, 2))), before, "another place");
+        assert_eq!(of(&leak, &first_alone(|p| p.alloc(1, 37, 1))), before, "less of it");
+        assert_eq!(of(&leak, &first_alone(|p| p.alloc(1, 41, 2))), None, "as many, of another size");
         let descriptor = screened(|p| p.fds.push("/tmp/log"), |_| ());
         assert_eq!(of(&descriptor, &alone(|_, _| ())), before);
-        assert_eq!(
-            of(
-                &descriptor,
-                &alone(|p, i| if i == 0 {
-                    p.fds.push("/tmp/log")
-                })
-            ),
-            None
-        );
+        assert_eq!(of(&descriptor, &first_alone(|p| p.fds.push("/tmp/log"))), None);
         let mut once = Process::confirm();
         once.run("A.suspect", 0, |_| ());
         assert_eq!(of(&leak, &once.end()), None, "it cannot be repeated");

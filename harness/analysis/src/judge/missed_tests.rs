@@ -1,12 +1,12 @@
 //! Growth that shows in one place only, or only in part, must not pass.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use memgate_model::{Metric, Per, RunReport, Verdict};
+use memgate_model::{Metric, Per, Verdict};
 use memgate_wire::{ErrorCode, ErrorFrame, Event, Frame, GoodbyeReason, MappedKind, capability};
 
-use super::tests::{TEST, assert_verdict, confirmed_by, only, process_suite, report, run_of, suite, waiver};
+use super::tests::{
+    TEST, after_another, assert_verdict, in_company, of_test, only, process_suite, repeated, repeated_alone,
+    report, run_once, screened, waiver,
+};
 use crate::dsl::{Process, hello};
 use crate::input::{ConfirmationInput, ProcessInput, Repetition, RunInput};
 use crate::policy::{GatePolicy, Limit, WaiverMatch};
@@ -23,8 +23,7 @@ fn with_set_up(iterations: u32, body: impl Fn(&mut Process)) -> RunInput {
         }
         p.end()
     };
-    let again = Arc::new(run(Process::confirm(), iterations).into());
-    confirmed_by(run(Process::screen(), 1), ConfirmationInput::Repeated(again))
+    repeated_alone(run(Process::screen(), 1), run(Process::confirm(), iterations))
 }
 
 #[test]
@@ -34,7 +33,7 @@ fn a_test_that_frees_what_its_set_up_made_leaks_its_own() {
         p.alloc(3, 40, 1);
     });
     let fails = "40 B per iteration in one place (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, fails, 1);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, fails);
 }
 
 #[test]
@@ -44,7 +43,7 @@ fn a_waived_set_up_hides_no_leak_of_the_test() {
     let of_set_up = only(&leaks).leaks.iter().find(|leak| leak.bytes_per_iteration > 400.0).unwrap();
     let waivers = vec![waiver(WaiverMatch::Leak(of_set_up.id.clone()), None)];
     let policy = GatePolicy { waivers, ..GatePolicy::default() };
-    assert_verdict(&input, &policy, Verdict::Fail, "40 B per iteration (allowed 0 B)", 1);
+    assert_verdict(&input, &policy, Verdict::Fail, "40 B per iteration (allowed 0 B)");
 }
 
 #[test]
@@ -61,14 +60,12 @@ fn a_leak_where_a_set_up_leaks_too_is_the_tests_beyond_what_the_set_up_leaves() 
                 p.alloc(SET_UP.0, of_test, u64::from(of_test > 0));
             });
         }
-        confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())))
+        repeated_alone(screen.end(), again.end())
     };
-    let test =
-        |report: RunReport| report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().clone();
     let default = GatePolicy::default();
-    let own = test(report(&with(0), &default));
+    let own = of_test(&report(&with(0), &default)).clone();
     assert_eq!(own.verdict, Verdict::Pass, "{}", own.reason);
-    let leaks = test(report(&with(24), &default));
+    let leaks = of_test(&report(&with(24), &default)).clone();
     assert_eq!(leaks.verdict, Verdict::Fail, "{}", leaks.reason);
 }
 
@@ -87,13 +84,13 @@ fn repetitions_that_leave_descriptors_open_leak_them() {
     };
     let default = GatePolicy::default();
     let leaks = lengths(&|n| n);
-    assert_verdict(&leaks, &default, Verdict::Fail, "1 descriptor per repetition (allowed 0)", 1);
+    assert_verdict(&leaks, &default, Verdict::Fail, "1 descriptor per repetition (allowed 0)");
     let told = report(&leaks, &default);
     let titles: Vec<&str> = only(&told).leaks.iter().map(|leak| leak.title.as_str()).collect();
     assert_eq!(titles, ["1 × descriptor /tmp/log"]);
     let waivers = vec![waiver(WaiverMatch::Leak(only(&told).leaks[0].id.clone()), None)];
     assert_eq!(only(&report(&leaks, &GatePolicy { waivers, ..default.clone() })).verdict, Verdict::Pass);
-    assert_verdict(&lengths(&|_| 7), &default, Verdict::Pass, "", 0);
+    assert_verdict(&lengths(&|_| 7), &default, Verdict::Pass, "");
 
     let mut partly = lengths(&|_| 7);
     let mut blind = Process::screen().without_os();
@@ -104,7 +101,7 @@ fn repetitions_that_leave_descriptors_open_leak_them() {
     };
     runs[2].process = blind;
     let why = "not measured: descriptors were listed at the end of 4 of 5 runs; not measured: threads were listed at the end of 4 of 5 runs";
-    assert_verdict(&partly, &default, Verdict::Error, why, 2);
+    assert_verdict(&partly, &default, Verdict::Error, why);
 }
 
 #[test]
@@ -113,12 +110,12 @@ fn what_cannot_be_listed_is_not_measured() {
     screen.run(TEST, 0, |_| ());
     let text = "its descriptors and threads could not be listed".to_owned();
     screen.frame(Frame::Error(ErrorFrame { code: ErrorCode::Unlisted, text }));
-    let input = run_of(suite(vec![screen.end().into()]));
+    let input = run_once(screen.end());
     let why = "not measured: its descriptors and threads could not be listed; `os.fds: off` and `os.threads: off` do without";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, why, 2);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, why);
     let native = vec![Limit::fail(Metric::NativeLiveBytes, 0.0, "memgate.yaml:24")];
     let policy = GatePolicy { defaults: native, ..GatePolicy::default() };
-    assert_verdict(&input, &policy, Verdict::Pass, "", 0);
+    assert_verdict(&input, &policy, Verdict::Pass, "");
 }
 
 /// GoogleTest has begun an iteration with these tests.
@@ -135,7 +132,7 @@ fn in_iteration(tests: &[&str]) -> Process {
 #[test]
 fn a_process_that_ends_between_tests_has_not_run_them_all() {
     let judged = |process: ProcessInput| {
-        let report = report(&run_of(suite(vec![process])), &GatePolicy::default());
+        let report = report(&run_once(process), &GatePolicy::default());
         (report.verdict, report.suites[0].reason.clone())
     };
     let exits = |p: Process, reason| judged(p.end_with(reason, Some(0)).into());
@@ -161,24 +158,12 @@ fn a_process_that_ends_between_tests_has_not_run_them_all() {
 /// The test is repeated in the first process. The second process leaves something that the first never had.
 #[test]
 fn what_a_test_leaves_in_another_process_is_no_pass() {
-    let screen = |stack: u32, size: u64| {
-        let mut p = Process::screen();
-        p.run(TEST, 0, |p| p.alloc(stack, size, 1));
-        p.end()
-    };
+    let screen = |stack: u32, size: u64| screened(|p| p.alloc(stack, size, 1));
     let judged = |second: ProcessRecord| {
-        let mut again = Process::confirm();
-        (0..91).for_each(|i| {
-            again.run(TEST, i, |p| {
-                if i == 0 {
-                    p.alloc(3, 4096, 1)
-                }
-            })
-        });
-        let mut suite = suite(vec![screen(3, 4096).into(), second.into()]);
-        let again = ConfirmationInput::Repeated(Arc::new(again.end().into()));
-        suite.confirmations = BTreeMap::from([(TEST.to_owned(), again)]);
-        report(&run_of(suite), &GatePolicy::default())
+        let again = repeated(91, |p, i| p.alloc(3, 4096, u64::from(i == 0)));
+        let mut run = repeated_alone(screen(3, 4096), again);
+        run.suites[0].screen.push(second.into());
+        report(&run, &GatePolicy::default())
     };
     assert_eq!(only(&judged(screen(3, 4096))).verdict, Verdict::Pass, "a one-time cost in both");
     let other = judged(screen(5, 48));
@@ -189,31 +174,16 @@ fn what_a_test_leaves_in_another_process_is_no_pass() {
 
 #[test]
 fn a_descriptor_left_only_after_other_tests_is_a_leak_that_can_be_waived() {
-    let mut screen = Process::screen();
-    screen.run("Map.before", 0, |_| ());
-    screen.run(TEST, 0, |p| p.open("/tmp/log", 6));
-    let mut alone = Process::confirm();
-    (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
-    let mut together = Process::confirm();
-    for i in 0..30 {
-        together.run("Map.before", i, |_| ());
-        together.run(TEST, i, |p| p.open("/tmp/log", 6));
-    }
-    let mut suite = suite(vec![screen.end().into()]);
-    let [alone, together] = [alone.end(), together.end()].map(|record| Arc::new(record.into()));
-    let confirmation = ConfirmationInput::InCompany { alone, together: Ok(together) };
-    suite.confirmations.insert(TEST.to_owned(), confirmation);
-    let input = run_of(suite);
-    let of_test = |policy: &GatePolicy| {
-        let report = report(&input, policy);
-        report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().clone()
-    };
-    let fails = of_test(&GatePolicy::default());
+    let opens = |p, iterations| after_another(p, iterations, |p, _| p.open("/tmp/log", 6));
+    let (screen, together) = (opens(Process::screen(), 1), opens(Process::confirm(), 30));
+    let input = in_company(screen, repeated(91, |_, _| ()), Ok(together));
+    let judged = |policy: &GatePolicy| of_test(&report(&input, policy)).clone();
+    let fails = judged(&GatePolicy::default());
     assert_eq!(fails.verdict, Verdict::Fail, "{}", fails.reason);
     let titles: Vec<&str> = fails.leaks.iter().map(|leak| leak.title.as_str()).collect();
     assert_eq!(titles, ["1 × descriptor /tmp/log"]);
     let waivers = vec![waiver(WaiverMatch::Leak(fails.leaks[0].id.clone()), None)];
-    let waived = of_test(&GatePolicy { waivers, ..GatePolicy::default() });
+    let waived = judged(&GatePolicy { waivers, ..GatePolicy::default() });
     assert_eq!(waived.verdict, Verdict::Pass, "{}", waived.reason);
 }
 
@@ -221,10 +191,10 @@ fn a_descriptor_left_only_after_other_tests_is_a_leak_that_can_be_waived() {
 fn a_waiver_of_a_descriptor_holds_for_a_limit_per_test() {
     let mut screen = Process::screen();
     screen.run(TEST, 0, |p| p.open("/tmp/log", 6));
-    let input = run_of(suite(vec![screen.end().into()]));
+    let input = run_once(screen.end());
     let limit = Limit { per: Per::Test, ..Limit::fail(Metric::OsFds, 0.0, "memgate.yaml:24") };
     let policy = GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
-    assert_verdict(&input, &policy, Verdict::Fail, "1 descriptor left by one execution (allowed 0)", 1);
+    assert_verdict(&input, &policy, Verdict::Fail, "1 descriptor left by one execution (allowed 0)");
     let leaks = only(&report(&input, &policy)).leaks.clone();
     assert_eq!(leaks.len(), 1, "listed once: {leaks:?}");
     let waivers = vec![waiver(WaiverMatch::Leak(leaks[0].id.clone()), None)];
@@ -239,12 +209,9 @@ fn a_pool_that_maps_less_the_next_time_is_a_cost_that_comes_once() {
         p.mapped(stack, MappedKind::Anonymous, ranges, ranges << 16);
     };
     let judged = |again: &dyn Fn(&mut Process, u32)| {
-        let mut screen = Process::screen();
-        screen.run(TEST, 0, |p| maps(p, 7, 5));
-        let mut alone = Process::confirm();
-        (0..91).for_each(|i| alone.run(TEST, i, |p| again(p, i)));
-        let confirmation = ConfirmationInput::Repeated(Arc::new(alone.end().into()));
-        let report = report(&confirmed_by(screen.end(), confirmation), &GatePolicy::default());
+        let screen = screened(|p| maps(p, 7, 5));
+        let alone = repeated(91, |p, i| again(p, i));
+        let report = report(&repeated_alone(screen, alone), &GatePolicy::default());
         (only(&report).verdict, only(&report).reason.clone())
     };
     let (verdict, reason) = judged(&|p, _| maps(p, 7, 3));

@@ -74,13 +74,32 @@ pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
 /// Units of figures.
 const PER: [&str; 4] = [" per iteration", " left by one execution", " per repetition", " executions"];
 
-/// The screen of one test, and the same test repeated alone.
+/// The screen of one test.
+pub(super) fn screened(body: impl FnOnce(&mut Process)) -> ProcessRecord {
+    let mut p = Process::screen();
+    p.run(TEST, 0, body);
+    p.end()
+}
+
+/// The test repeated alone.
+pub(super) fn repeated(iterations: u32, body: impl Fn(&mut Process, u32)) -> ProcessRecord {
+    let mut p = Process::confirm();
+    (0..iterations).for_each(|i| p.run(TEST, i, |p| body(p, i)));
+    p.end()
+}
+
 fn screened_and_repeated(iterations: u32, body: impl Fn(&mut Process, u32)) -> RunInput {
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |p| body(p, 0));
-    let mut again = Process::confirm();
-    (0..iterations).for_each(|i| again.run(TEST, i, |p| body(p, i)));
-    confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())))
+    repeated_alone(screened(|p| body(p, 0)), repeated(iterations, body))
+}
+
+/// A run of one process, in which nothing is confirmed.
+pub(super) fn run_once(screen: impl Into<ProcessInput>) -> RunInput {
+    run_of(suite(vec![screen.into()]))
+}
+
+/// A run whose test was repeated in another process.
+pub(super) fn repeated_alone(screen: ProcessRecord, again: impl Into<ProcessInput>) -> RunInput {
+    confirmed_by(screen, ConfirmationInput::Repeated(Arc::new(again.into())))
 }
 
 pub(super) fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
@@ -95,13 +114,47 @@ pub(super) fn only(report: &RunReport) -> &TestReport {
     test
 }
 
-pub(super) fn assert_verdict(
-    input: &RunInput,
-    policy: &GatePolicy,
-    verdict: Verdict,
-    reason: &str,
-    exit_code: i32,
-) {
+/// [`TEST`] after another test, this often in one process.
+pub(super) fn after_another(
+    mut p: Process,
+    iterations: u32,
+    body: impl Fn(&mut Process, u32),
+) -> ProcessRecord {
+    for i in 0..iterations {
+        p.run("Map.before", i, |_| ());
+        p.run(TEST, i, |p| body(p, i));
+    }
+    p.end()
+}
+
+/// A run whose test was repeated alone, and then with the tests before it.
+pub(super) fn in_company(
+    screen: ProcessRecord,
+    alone: ProcessRecord,
+    together: Result<ProcessRecord, &str>,
+) -> RunInput {
+    let together = together.map(|record| Arc::new(record.into())).map_err(str::to_owned);
+    confirmed_by(screen, ConfirmationInput::InCompany { alone: Arc::new(alone.into()), together })
+}
+
+/// The report of [`TEST`].
+pub(super) fn of_test(report: &RunReport) -> &TestReport {
+    report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap()
+}
+
+/// The verdict of the only test, and the exit code that follows from it unless the user's own test failed.
+#[track_caller]
+pub(super) fn assert_verdict(input: &RunInput, policy: &GatePolicy, verdict: Verdict, reason: &str) {
+    let exit_code = match verdict {
+        Verdict::Fail => 1,
+        Verdict::Error => 2,
+        Verdict::Pass | Verdict::Warn | Verdict::NotJudged => 0,
+    };
+    assert_ends(input, policy, verdict, reason, exit_code);
+}
+
+#[track_caller]
+fn assert_ends(input: &RunInput, policy: &GatePolicy, verdict: Verdict, reason: &str, exit_code: i32) {
     let report = report(input, policy);
     let test = only(&report);
     assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason));
@@ -127,11 +180,7 @@ fn every_way_to_leak_and_not_to_leak() {
         (
             "leaks every third time",
             40,
-            Box::new(|p, i| {
-                if i.is_multiple_of(3) {
-                    p.alloc(3, 37, 1)
-                }
-            }),
+            Box::new(|p, i| p.alloc(3, 37, u64::from(i.is_multiple_of(3)))),
             Verdict::Fail,
             "12.3 B per iteration (allowed 0 B)",
         ),
@@ -151,22 +200,14 @@ fn every_way_to_leak_and_not_to_leak() {
         (
             "a cache made the first time",
             8,
-            Box::new(|p, i| {
-                if i == 0 {
-                    p.alloc(3, 12 * 1024, 1)
-                }
-            }),
+            Box::new(|p, i| p.alloc(3, 12 * 1024, u64::from(i == 0))),
             Verdict::Pass,
             "one-time: 12.0 KiB; nothing more in 7 executions: a leak in one of 2 would have been missed with 1 % at most",
         ),
         (
             "a cache of 400 entries that takes 5",
             200,
-            Box::new(|p, i| {
-                if i < 80 {
-                    p.alloc(3, 56, 5)
-                }
-            }),
+            Box::new(|p, i| p.alloc(3, 56, 5 * u64::from(i < 80))),
             Verdict::Pass,
             "one-time: 21.9 KiB; nothing more in 120 executions: a leak in one of 26 would have been missed with 1 % at most",
         ),
@@ -255,12 +296,12 @@ fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
     let policy = GatePolicy::default();
     let reason = "inconclusive: 125 descriptors more, 125 executions in a row, then none: a limit of the system, or a \
                   pool that is full";
-    assert_verdict(&opens(126), &policy, Verdict::Warn, reason, 0);
+    assert_verdict(&opens(126), &policy, Verdict::Warn, reason);
     let doubted = report(&opens(126), &policy);
     let [leak] = &only(&doubted).leaks[..] else { panic!("what it keeps is listed") };
     let waived =
         GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(leak.id.clone()), None)], ..policy.clone() };
-    assert_verdict(&opens(126), &waived, Verdict::Pass, "1 leak waived: the figures are without it", 0);
+    assert_verdict(&opens(126), &waived, Verdict::Pass, "1 leak waived: the figures are without it");
     let pool = report(&opens(40), &policy);
     assert_eq!(only(&pool).verdict, Verdict::Pass, "a pool of 40");
     let one = Limit::fail(Metric::OsFds, 1.0, "memgate.yaml:24");
@@ -276,11 +317,9 @@ fn a_leak_in_the_code_of_another_test_names_that_test() {
         let mut screen = Process::screen();
         screen.run(other, 0, |_| ());
         screen.run(TEST, 0, |p| p.alloc(3, 97, 1));
-        let mut again = Process::confirm();
-        (0..20).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 97, 1)));
-        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())));
-        let tests = report(&input, &GatePolicy::default()).suites.remove(0).tests;
-        tests.into_iter().find(|test| test.id == TEST).unwrap().reason
+        let again = repeated(20, |p, _| p.alloc(3, 97, 1));
+        let input = repeated_alone(screen.end(), again);
+        of_test(&report(&input, &GatePolicy::default())).reason.clone()
     };
     let plain = "97 B per iteration (allowed 0 B)";
     let told =
@@ -303,7 +342,7 @@ fn too_few_executions_tell_no_one_time_cost() {
     let policy = GatePolicy::default();
     let reason = "inconclusive: kept 48 B, and ran 5 times in all; nothing more in 3 executions: only a leak in each of \
                   them would have shown";
-    assert_verdict(&screened_and_repeated(5, keeps_at(1)), &policy, Verdict::Warn, reason, 0);
+    assert_verdict(&screened_and_repeated(5, keeps_at(1)), &policy, Verdict::Warn, reason);
     let once = only(&report(&screened_and_repeated(13, keeps_at(1)), &policy)).verdict;
     assert_eq!(once, Verdict::Pass, "as often as it was asked to");
 }
@@ -312,11 +351,7 @@ fn too_few_executions_tell_no_one_time_cost() {
 #[test]
 fn one_step_or_two_in_many_iterations_are_inconclusive() {
     let chunks = |at: &'static [u32]| {
-        screened_and_repeated(1000, move |p, i| {
-            if at.contains(&i) {
-                p.alloc(3, 65_536, 1)
-            }
-        })
+        screened_and_repeated(1000, move |p, i| p.alloc(3, 65_536, u64::from(at.contains(&i))))
     };
     let open = |size: &str, at: u32| {
         format!(
@@ -324,8 +359,8 @@ fn one_step_or_two_in_many_iterations_are_inconclusive() {
         )
     };
     let policy = GatePolicy::default();
-    assert_verdict(&chunks(&[600]), &policy, Verdict::Warn, &open("64.0", 601), 0);
-    assert_verdict(&chunks(&[333, 666]), &policy, Verdict::Warn, &open("128.0", 667), 0);
+    assert_verdict(&chunks(&[600]), &policy, Verdict::Warn, &open("64.0", 601));
+    assert_verdict(&chunks(&[333, 666]), &policy, Verdict::Warn, &open("128.0", 667));
     let report = report(&chunks(&[249, 499, 749]), &policy);
     let test = only(&report);
     assert_eq!(test.verdict, Verdict::Fail, "{}", test.reason);
@@ -370,40 +405,31 @@ fn a_leak_beside_a_one_time_cost_is_told_from_it() {
 /// What `SetUpTestSuite` leaks in every repetition does not belong to the test, but is reported.
 #[test]
 fn growth_between_the_windows_is_not_the_tests() {
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |p| p.alloc(5, 100, 1));
+    let screen = screened(|p| p.alloc(5, 100, 1));
     let mut again = Process::confirm();
     for i in 0..20 {
         again.alloc(3, 64, 1);
-        again.run(TEST, i, |p| {
-            if i == 0 {
-                p.alloc(5, 100, 1)
-            }
-        });
+        again.run(TEST, i, |p| p.alloc(5, 100, u64::from(i == 0)));
     }
-    let (screen, again) = (screen.end(), again.end());
-    let repeated = |record: ProcessRecord| ConfirmationInput::Repeated(Arc::new(record.into()));
-    let input = confirmed_by(screen.clone(), repeated(again.clone()));
+    let again = again.end();
+    let input = repeated_alone(screen.clone(), again.clone());
     let reason = "64 B per iteration outside of the test itself, in the set-up of its suite or in another thread (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
 
     // If the program itself ends the windows, it could hide any leak by ending them early.
     let mut told = again;
     told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
-    let input = confirmed_by(screen.clone(), repeated(told.clone()));
+    let input = repeated_alone(screen.clone(), told.clone());
     let reason = "64 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason, 1);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason);
     told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::GTEST.to_owned());
-    assert_eq!(
-        only(&report(&confirmed_by(screen, repeated(told)), &GatePolicy::default())).verdict,
-        Verdict::Warn
-    );
+    let of_gtest = report(&repeated_alone(screen, told), &GatePolicy::default());
+    assert_eq!(only(&of_gtest).verdict, Verdict::Warn);
 }
 
 #[test]
 fn growth_that_is_only_in_part_outside_of_the_windows_is_told_as_such() {
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |p| p.alloc(5, 48, 1));
+    let screen = screened(|p| p.alloc(5, 48, 1));
     let mut again = Process::confirm();
     for i in 0..20 {
         again.run(TEST, i, |p| p.alloc(5, 48, 1));
@@ -411,25 +437,24 @@ fn growth_that_is_only_in_part_outside_of_the_windows_is_told_as_such() {
     }
     let mut again = again.end();
     again.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
-    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.into())));
+    let input = repeated_alone(screen, again);
     let limit = Limit::fail(Metric::NativeLiveBytes, 50.0, ThresholdSource::Default);
     let policy = GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
     let reason =
         "120 B per iteration, in part outside of the windows that the program gives the test (allowed 50 B)";
-    assert_verdict(&input, &policy, Verdict::Fail, reason, 1);
+    assert_verdict(&input, &policy, Verdict::Fail, reason);
 }
 
 /// A thread frees the block after the test has ended, before the next iteration begins.
 #[test]
 fn what_is_freed_between_the_windows_does_not_grow() {
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |p| p.alloc(3, 64, 1));
+    let screen = screened(|p| p.alloc(3, 64, 1));
     let mut again = Process::confirm();
     for i in 0..20 {
         again.run(TEST, i, |p| p.alloc(3, 64, 1));
         again.free(3, 64, 1);
     }
-    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())));
+    let input = repeated_alone(screen, again.end());
     let report = report(&input, &GatePolicy::default());
     assert_eq!((only(&report).verdict, only(&report).leaks.len()), (Verdict::Pass, 0));
 }
@@ -441,9 +466,7 @@ fn titles_tell_how_a_group_grows() {
         only(&report).leaks[0].title.clone()
     };
     assert_eq!(
-        title(Box::new(|p, i| if i.is_multiple_of(3) {
-            p.alloc(3, 37, 1)
-        })),
+        title(Box::new(|p, i| p.alloc(3, 37, u64::from(i.is_multiple_of(3))))),
         "1 × 37 B every 3 iterations"
     );
     assert_eq!(title(Box::new(|p, i| p.alloc(3, 37 + u64::from(i), 2))), "2 allocations, 141 B");
@@ -473,7 +496,6 @@ fn a_leak_is_seen_though_the_total_shrinks() {
         &GatePolicy::default(),
         Verdict::Fail,
         "37 B per iteration in one place (allowed 0 B)",
-        1,
     );
 }
 
@@ -495,7 +517,7 @@ fn a_ring_buffer_that_was_filled_before_is_no_leak() {
                 p.free(if i < 80 { 9 } else { 3 }, 64, 5);
             });
         }
-        confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(again.end().into())))
+        repeated_alone(screen.end(), again.end())
     };
     let settled = report(&ring(200), &GatePolicy::default());
     assert_eq!(only(&settled).verdict, Verdict::Pass);
@@ -505,7 +527,6 @@ fn a_ring_buffer_that_was_filled_before_is_no_leak() {
         &GatePolicy::default(),
         Verdict::Warn,
         "inconclusive: between 0 B and 0 B per iteration after 37 iterations, one place grows while another shrinks by as much (allowed 0 B)",
-        0,
     );
 }
 
@@ -514,20 +535,19 @@ fn thresholds_decide_and_are_named() {
     let input = screened_and_repeated(20, |p, _| p.alloc(3, 4096, 1));
     let policy = |limit: Limit| GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
     let bytes = |limit| Limit::fail(Metric::NativeLiveBytes, limit, "memgate.yaml:24");
-    assert_verdict(&input, &policy(bytes(4096.0)), Verdict::Pass, "", 0);
-    assert_verdict(&input, &policy(bytes(4095.0)), Verdict::Fail, "4096 B per iteration (allowed 4095 B)", 1);
+    assert_verdict(&input, &policy(bytes(4096.0)), Verdict::Pass, "");
+    assert_verdict(&input, &policy(bytes(4095.0)), Verdict::Fail, "4096 B per iteration (allowed 4095 B)");
     let warn = Limit { level: Level::Warn, ..bytes(0.0) };
-    assert_verdict(&input, &policy(warn), Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)", 0);
+    assert_verdict(&input, &policy(warn), Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)");
     let per_test = Limit { per: Per::Test, ..bytes(1024.0) };
     assert_verdict(
         &input,
         &policy(per_test),
         Verdict::Fail,
         "4.0 KiB left by one execution (allowed 1.0 KiB)",
-        1,
     );
     let counts = Limit::fail(Metric::NativeLiveAllocations, 0.0, "memgate.yaml:25");
-    assert_verdict(&input, &policy(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)", 1);
+    assert_verdict(&input, &policy(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)");
 }
 
 /// Regression test: the baseline of a run that confirmed nothing had no such figure either, so nothing was judged, and
@@ -549,7 +569,7 @@ fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
     let leaks = screened_and_repeated(20, |p, _| p.alloc(3, 4096, 1));
     let screened = &leaks.suites[0].screen[0].record;
     assert_eq!(screen(&[screened], "engine", &policy).len(), 1, "a suspect");
-    assert_verdict(&leaks, &policy, Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)", 0);
+    assert_verdict(&leaks, &policy, Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)");
     let suite = &report(&leaks, &policy).suites[0];
     assert_eq!(
         suite.reason,
@@ -561,20 +581,18 @@ fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
     let source = figure.threshold.as_ref().map(|threshold| threshold.source.to_string());
     assert_eq!(source.as_deref(), Some("memgate.yaml:24 has no figure in the baseline"));
     let clean = screened_and_repeated(20, |_, _| ());
-    assert_verdict(&clean, &policy, Verdict::Pass, "", 0);
+    assert_verdict(&clean, &policy, Verdict::Pass, "");
     assert_eq!(report(&clean, &policy).suites[0].reason, "");
 }
 
 #[test]
 fn what_is_left_within_the_threshold_needs_no_second_run() {
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |p| p.alloc(3, 100, 1));
-    let input = run_of(suite(vec![screen.end().into()]));
+    let input = run_once(screened(|p| p.alloc(3, 100, 1)));
     let policy = GatePolicy {
         defaults: vec![Limit::fail(Metric::NativeLiveBytes, 100.0, "memgate.yaml:24")],
         ..GatePolicy::default()
     };
-    assert_verdict(&input, &policy, Verdict::Pass, "", 0);
+    assert_verdict(&input, &policy, Verdict::Pass, "");
     let report = report(&input, &policy);
     let test = only(&report);
     assert!(!test.confirmed && test.curve.is_empty());
@@ -584,39 +602,35 @@ fn what_is_left_within_the_threshold_needs_no_second_run() {
 
 #[test]
 fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
-    let screen = || {
-        let mut screen = Process::screen();
-        screen.run(TEST, 0, |p| p.alloc(3, 4096, 12));
-        screen.end()
-    };
+    let screen = || screened(|p| p.alloc(3, 4096, 12));
     let reason =
         "unconfirmed: left 48.0 KiB in 12 allocations in one execution; the suite cannot be repeated";
     let input =
         confirmed_by(screen(), ConfirmationInput::Impossible("the suite cannot be repeated".to_owned()));
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
     let strict = GatePolicy { unconfirmed: Level::Fail, ..GatePolicy::default() };
-    assert_verdict(&input, &strict, Verdict::Fail, reason, 1);
+    assert_verdict(&input, &strict, Verdict::Fail, reason);
     let report = report(&input, &strict);
     assert!(!only(&report).confirmed);
     assert_eq!(only(&report).leaks[0].title, "12 × 4096 B");
 
     let id = only(&report).leaks[0].id.clone();
     let waived = GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(id), None)], ..strict.clone() };
-    assert_verdict(&input, &waived, Verdict::Pass, "left 48.0 KiB in 12 allocations, waived", 0);
+    assert_verdict(&input, &waived, Verdict::Pass, "left 48.0 KiB in 12 allocations, waived");
 
     let freed = confirmed_by(screen(), ConfirmationInput::FreedSince);
     let reason = "left 48.0 KiB in 12 allocations, which later tests freed; not confirmed, to save time";
-    assert_verdict(&freed, &strict, Verdict::Pass, reason, 0);
+    assert_verdict(&freed, &strict, Verdict::Pass, reason);
 
-    let once = run_of(suite(vec![screen().into()]));
+    let once = run_once(screen());
     let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it ran only once";
-    assert_verdict(&once, &GatePolicy::default(), Verdict::Warn, reason, 0);
+    assert_verdict(&once, &GatePolicy::default(), Verdict::Warn, reason);
 
     let mut alone = Process::confirm().outcome(Outcome::Failed);
     alone.run(TEST, 0, |_| ());
-    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(alone.end().into())));
+    let input = repeated_alone(screen(), alone.end());
     let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it fails when it runs alone, again and again";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
 }
 
 /// Both figures are reported: what the screen saw, and what the executions alone showed. A run with the others that
@@ -624,36 +638,17 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
 #[test]
 fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     let input = |together: Option<Result<ProcessRecord, &str>>| {
-        let mut screen = Process::screen();
-        screen.run("Map.before", 0, |_| ());
-        screen.run(TEST, 0, |p| p.alloc(3, 100, 2));
-        let mut alone = Process::confirm();
-        (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
-        let alone = Arc::new(ProcessInput::from(alone.end()));
-        let mut suite = suite(vec![screen.end().into()]);
-        let confirmation = match together {
-            None => ConfirmationInput::Repeated(alone),
-            Some(together) => {
-                let together = together.map(|record| Arc::new(record.into())).map_err(str::to_owned);
-                ConfirmationInput::InCompany { alone, together }
-            }
-        };
-        suite.confirmations.insert(TEST.to_owned(), confirmation);
-        run_of(suite)
+        let screen = after_another(Process::screen(), 1, |p, _| p.alloc(3, 100, 2));
+        let alone = repeated(91, |_, _| ());
+        match together {
+            None => repeated_alone(screen, alone),
+            Some(together) => in_company(screen, alone, together),
+        }
     };
     let company = |body: &dyn Fn(&mut Process, u32), outcome| {
-        let mut p = Process::confirm().outcome(outcome);
-        for i in 0..30 {
-            p.run("Map.before", i, |_| ());
-            p.run(TEST, i, |p| body(p, i));
-        }
-        p.end()
+        after_another(Process::confirm().outcome(outcome), 30, body)
     };
-    let once = |p: &mut Process, i: u32| {
-        if i == 0 {
-            p.alloc(3, 100, 2)
-        }
-    };
+    let once = |p: &mut Process, i: u32| p.alloc(3, 100, 2 * u64::from(i == 0));
     let unconfirmed =
         "unconfirmed: left 200 B in 2 allocations in one execution; alone nothing of it in 91 executions";
     let leaks = "200 B per iteration (allowed 0 B); only after the tests before it: alone nothing of this in 91 executions";
@@ -675,7 +670,7 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
         (Some(Ok(company(&once, Outcome::Passed))), Verdict::Pass, format!("one-time: 200 B; {seen}")),
     ] {
         let report = report(&input(together), &GatePolicy::default());
-        let test = report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap();
+        let test = of_test(&report);
         assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason.as_str()));
         assert_eq!(test.only_among_others, verdict != Verdict::Pass, "{reason}");
         assert_eq!(test.one_time.is_empty(), verdict != Verdict::Pass, "{reason}");
@@ -686,15 +681,12 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
 /// Regression test: the largest of both headed the test, with its bytes of one execution as a leak in each.
 #[test]
 fn what_only_the_screen_saw_follows_the_leak_that_grows() {
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |p| {
+    let screen = screened(|p| {
         p.alloc(3, 24, 1);
         p.alloc(5, 5000, 2);
     });
-    let mut alone = Process::confirm();
-    (0..91).for_each(|i| alone.run(TEST, i, |p| p.alloc(3, 24, 1)));
-    let again = ConfirmationInput::Repeated(Arc::new(alone.end().into()));
-    let report = report(&confirmed_by(screen.end(), again), &GatePolicy::default());
+    let alone = repeated(91, |p, _| p.alloc(3, 24, 1));
+    let report = report(&repeated_alone(screen, alone), &GatePolicy::default());
     let test = only(&report);
     assert_eq!((test.verdict, test.reason.as_str()), (Verdict::Fail, "24 B per iteration (allowed 0 B)"));
     let titles: Vec<&str> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
@@ -705,21 +697,12 @@ fn what_only_the_screen_saw_follows_the_leak_that_grows() {
 #[test]
 fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
     let judged = |alone: u64, together: u64, more: u64| {
-        let mut screen = Process::screen();
-        screen.run("Map.before", 0, |_| ());
-        screen.run(TEST, 0, |p| p.alloc(3, 48, 10));
-        let mut again = Process::confirm();
-        (0..91).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 48, if i == 0 { alone } else { 0 })));
-        let mut among = Process::confirm();
-        for i in 0..91 {
-            among.run("Map.before", i, |_| ());
-            among.run(TEST, i, |p| p.alloc(3, 48, if i == 0 { together } else { more }));
-        }
-        let [alone, together] = [again, among].map(|process| Arc::new(ProcessInput::from(process.end())));
-        let input =
-            confirmed_by(screen.end(), ConfirmationInput::InCompany { alone, together: Ok(together) });
-        let report = report(&input, &GatePolicy::default());
-        report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().verdict
+        let screen = after_another(Process::screen(), 1, |p, _| p.alloc(3, 48, 10));
+        let again = repeated(91, |p, i| p.alloc(3, 48, if i == 0 { alone } else { 0 }));
+        let among = after_another(Process::confirm(), 91, |p, i| {
+            p.alloc(3, 48, if i == 0 { together } else { more });
+        });
+        of_test(&report(&in_company(screen, again, Ok(among)), &GatePolicy::default())).verdict
     };
     assert_eq!(judged(8, 9, 0), Verdict::Pass);
     assert_eq!(judged(8, 8, 0), Verdict::Warn, "no chance is seen");
@@ -730,9 +713,7 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
     let mut screen = Process::screen();
     screen.run("Map.before", 0, of_others);
     screen.run(TEST, 0, |p| p.alloc(3, 48, 6));
-    let mut again = Process::confirm();
-    let once = |i: u32| move |p: &mut Process| p.alloc(3, 48, u64::from(i == 0));
-    (0..91).for_each(|i| again.run(TEST, i, once(i)));
+    let once = |p: &mut Process, i: u32| p.alloc(3, 48, u64::from(i == 0));
     let mut among = Process::confirm();
     for i in 0..91 {
         among.run("Map.before", i, |p| {
@@ -740,12 +721,10 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
                 of_others(p)
             }
         });
-        among.run(TEST, i, once(i));
+        among.run(TEST, i, |p| once(p, i));
     }
-    let [alone, together] = [again, among].map(|process| Arc::new(ProcessInput::from(process.end())));
-    let input = confirmed_by(screen.end(), ConfirmationInput::InCompany { alone, together: Ok(together) });
-    let report = report(&input, &GatePolicy::default());
-    let verdict = report.suites[0].tests.iter().find(|test| test.id == TEST).unwrap().verdict;
+    let input = in_company(screen.end(), repeated(91, once), Ok(among.end()));
+    let verdict = of_test(&report(&input, &GatePolicy::default())).verdict;
     assert_eq!(verdict, Verdict::Warn, "the blocks of other tests are no chance");
 }
 
@@ -757,11 +736,9 @@ fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
         (Process::NOTES_EXIT, 1041, Verdict::Warn),
         (3, 1040, Verdict::Warn),
     ] {
-        let mut screen = Process::screen();
-        screen.run(TEST, 0, |p| p.alloc(stack, size, 1));
-        let mut alone = Process::confirm();
-        (0..91).for_each(|i| alone.run(TEST, i, |_| ()));
-        let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Arc::new(alone.end().into())));
+        let screen = screened(|p| p.alloc(stack, size, 1));
+        let alone = repeated(91, |_, _| ());
+        let input = repeated_alone(screen, alone);
         let test = report(&input, &GatePolicy::default()).suites.remove(0).tests.remove(0);
         assert_eq!(test.verdict, verdict, "{stack}, {size} B: {}", test.reason);
     }
@@ -769,27 +746,22 @@ fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
 
 #[test]
 fn a_confirming_run_that_breaks_is_an_error() {
-    let screen = || {
-        let mut screen = Process::screen();
-        screen.run(TEST, 0, |p| p.alloc(3, 100, 1));
-        screen.end()
-    };
+    let screen = || screened(|p| p.alloc(3, 100, 1));
     let input = confirmed_by(screen(), ConfirmationInput::Broken("its program is gone".to_owned()));
     assert_verdict(
         &input,
         &GatePolicy::default(),
         Verdict::Error,
         "when it was repeated: its program is gone",
-        2,
     );
 
     let mut again = Process::confirm();
     (0..4).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 100, 1)));
     again.start(TEST, 4);
     let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(11) };
-    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(crashed)));
+    let input = repeated_alone(screen(), crashed);
     let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason);
 
     // The first execution worked. If memory ran out, the test may leak that much.
     for (signal, verdict, exit_code, reason) in [
@@ -810,21 +782,20 @@ fn a_confirming_run_that_breaks_is_an_error() {
         again.run(TEST, 0, |p| p.alloc(3, 100, 1));
         again.start(TEST, 1);
         let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(signal) };
-        let input = confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(crashed)));
-        assert_verdict(&input, &GatePolicy::default(), verdict, reason, exit_code);
+        let input = repeated_alone(screen(), crashed);
+        assert_ends(&input, &GatePolicy::default(), verdict, reason, exit_code);
     }
 
-    let input =
-        confirmed_by(screen(), ConfirmationInput::Repeated(Arc::new(Process::confirm().end().into())));
+    let input = repeated_alone(screen(), Process::confirm().end());
     let reason = "when it was repeated: no iteration of it was recorded";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason);
 }
 
 #[test]
 fn few_iterations_are_no_proof_of_a_leak() {
     let input = screened_and_repeated(4, |p, _| p.alloc(3, 100, 1));
     let reason = "inconclusive: between 100 B and 100 B per iteration after 3 iterations, too few to call it a leak (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
 }
 
 /// The user's `--gtest_repeat=12` with two tests in turn: each test has its own growth.
@@ -841,7 +812,7 @@ fn repetitions_by_the_user_are_judged_by_what_each_test_did() {
             }
         });
     }
-    let report = report(&run_of(suite(vec![p.end().into()])), &GatePolicy::default());
+    let report = report(&run_once(p.end()), &GatePolicy::default());
     let found: Vec<_> =
         report.suites[0].tests.iter().map(|t| (t.id.as_str(), t.verdict, t.reason.as_str())).collect();
     assert_eq!(
@@ -906,7 +877,6 @@ fn descriptors_and_threads_are_leaks_of_the_place_they_come_from() {
         &waived,
         Verdict::Fail,
         "2 descriptors per iteration (allowed 0); 2 threads per iteration (allowed 0)",
-        1,
     );
 }
 
@@ -944,7 +914,7 @@ fn mappings_that_were_lost_are_not_measured() {
     let mut screen = Process::screen();
     let lost = Mappings { boundary: 0, lost: true, mapped: Vec::new() };
     screen.run(TEST, 0, |p| p.frame(Frame::Mappings(lost)));
-    let input = run_of(suite(vec![screen.end().into()]));
+    let input = run_once(screen.end());
     let judged = report(&input, &GatePolicy::default());
     assert_eq!(only(&judged).verdict, Verdict::Error);
     assert!(only(&judged).reason.starts_with("not measured: not all mappings"), "{}", only(&judged).reason);
@@ -1023,7 +993,7 @@ fn a_waiver_covers_one_leak_and_not_the_one_beside_it() {
     let pattern = FramePattern::new("*!leak_3", |name| name.ends_with("!leak_3"));
     let policy =
         GatePolicy { waivers: vec![waiver(WaiverMatch::Frame(pattern), None)], ..GatePolicy::default() };
-    assert_verdict(&input, &policy, Verdict::Fail, "37 B per iteration (allowed 0 B)", 1);
+    assert_verdict(&input, &policy, Verdict::Fail, "37 B per iteration (allowed 0 B)");
 }
 
 #[test]
@@ -1055,19 +1025,18 @@ fn the_users_own_failures_are_not_judged_and_never_hidden() {
     let leaking = |outcome| {
         let mut screen = Process::screen().outcome(outcome);
         screen.run(TEST, 0, |p| p.alloc(3, 4096, 12));
-        run_of(suite(vec![screen.end().into()]))
+        run_once(screen.end())
     };
     let failed = leaking(Outcome::Failed);
     let reason = "the test itself failed: not judged for leaks";
-    assert_verdict(&failed, &GatePolicy::default(), Verdict::NotJudged, reason, 1);
+    assert_ends(&failed, &GatePolicy::default(), Verdict::NotJudged, reason, 1);
     let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
-    assert_verdict(&failed, &lenient, Verdict::NotJudged, reason, 0);
+    assert_verdict(&failed, &lenient, Verdict::NotJudged, reason);
     assert_verdict(
         &leaking(Outcome::Skipped),
         &GatePolicy::default(),
         Verdict::NotJudged,
         "the test was skipped",
-        0,
     );
 
     let mut screen = Process::screen();
@@ -1076,10 +1045,7 @@ fn the_users_own_failures_are_not_judged_and_never_hidden() {
     let report_ = report(&input, &GatePolicy::default());
     assert_eq!((report_.verdict, report_.exit_code), (Verdict::Pass, 1));
     assert_eq!(report_.suites[0].reason, "its process ended with status 3 though no test failed");
-
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |_| ());
-    let mut input = run_of(suite(vec![screen.end().into()]));
+    let mut input = run_once(screened(|_| ()));
     input.command_status = Some(8);
     let failed = report(&input, &GatePolicy::default());
     assert_eq!((failed.verdict, failed.exit_code), (Verdict::NotJudged, 1));
@@ -1162,7 +1128,7 @@ fn a_test_that_ends_its_own_process_is_an_error() {
     screen.start(TEST, 0);
     let record = screen.end_with(GoodbyeReason::QuickExit, Some(0));
     let reason = "the test ended its process with _exit";
-    assert_verdict(&run_of(suite(vec![record.into()])), &GatePolicy::default(), Verdict::Error, reason, 1);
+    assert_ends(&run_once(record), &GatePolicy::default(), Verdict::Error, reason, 1);
 }
 
 #[test]
@@ -1176,7 +1142,7 @@ fn what_was_not_measured_never_passes() {
         if let Frame::Hello(hello) = &mut screen.frames[0].0 {
             change(hello);
         }
-        run_of(suite(vec![screen.end().into()]))
+        run_once(screen.end())
     };
     let blind = |h: &mut Hello| h.blind = Some("the program brings its own allocator".to_owned());
     let other = |h: &mut Hello| (h.wire_version, h.agent_version) = (9, "9.0".to_owned());
@@ -1189,21 +1155,15 @@ fn what_was_not_measured_never_passes() {
             {
                 let mut screen = Process::screen().overlapping();
                 screen.run(TEST, 0, |_| ());
-                run_of(suite(vec![screen.end().into()]))
+                run_once(screen.end())
             },
             "not measured: 2 tests ran at the same time, what each left cannot be told apart",
         ),
     ];
     for (input, reason) in cases {
-        assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
+        assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason);
     }
-    assert_verdict(
-        &measured_with(&same, Some(ErrorCode::Other)),
-        &GatePolicy::default(),
-        Verdict::Pass,
-        "",
-        0,
-    );
+    assert_verdict(&measured_with(&same, Some(ErrorCode::Other)), &GatePolicy::default(), Verdict::Pass, "");
 }
 
 #[test]
@@ -1218,7 +1178,7 @@ fn a_suite_without_a_test_is_an_error() {
     let empty = |may_be_empty| {
         let mut record = Process::screen().end();
         record.iterations = 1;
-        let run = RunInput { may_be_empty, ..run_of(suite(vec![record.into()])) };
+        let run = RunInput { may_be_empty, ..run_once(record) };
         report(&run, &GatePolicy::default())
     };
     let shard = empty(true);
@@ -1252,11 +1212,9 @@ fn a_process_that_vanishes_after_its_tests_is_an_error_of_the_suite() {
 
 #[test]
 fn damage_is_an_error_and_what_was_read_before_is_used() {
-    let mut p = Process::screen();
-    p.run(TEST, 0, |p| p.alloc(3, 100, 1));
-    let mut record = p.end();
+    let mut record = screened(|p| p.alloc(3, 100, 1));
     record.damaged = Some("damaged frame at byte 4711".to_owned());
-    let report = report(&run_of(suite(vec![record.into()])), &GatePolicy::default());
+    let report = report(&run_once(record), &GatePolicy::default());
     assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
     assert_eq!(report.suites[0].reason, "its recording is damaged: damaged frame at byte 4711");
     assert_eq!(only(&report).verdict, Verdict::Warn);
@@ -1264,13 +1222,12 @@ fn damage_is_an_error_and_what_was_read_before_is_used() {
 
 #[test]
 fn children_that_a_test_forked_are_no_tests() {
-    let mut p = Process::screen();
-    p.run(TEST, 0, |_| ());
+    let p = screened(|_| ());
     let mut child = Process::screen();
     child.frames[0].0 = Frame::Hello(Hello { role: ProcessRole::ForkChild, ..hello() });
     child.start(TEST, 0);
     let child = ProcessInput { record: child.cut(), ending: Ending::Signalled(6) };
-    let report = report(&run_of(suite(vec![p.end().into(), child])), &GatePolicy::default());
+    let report = report(&run_of(suite(vec![p.into(), child])), &GatePolicy::default());
     assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
 }
 
@@ -1340,28 +1297,27 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     let reason = "not judged: 80 B in 10 allocations alive at exit; to have it judged, write {n} for the number in \
                   the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
                   if its test framework has no such argument: memgate docs agent";
-    assert_verdict(&process_suite(screen(), &[]), &default, Verdict::Warn, reason, 0);
+    assert_verdict(&process_suite(screen(), &[]), &default, Verdict::Warn, reason);
     let told = report(&process_suite(screen(), &[]), &default);
     assert_eq!(only(&told).leaks.len(), 1, "with its stack");
-    assert_verdict(&process_suite(Process::screen().end(), &[]), &default, Verdict::Pass, "", 0);
+    assert_verdict(&process_suite(Process::screen().end(), &[]), &default, Verdict::Pass, "");
     let leaks = [(10, 10), (20, 20), (30, 30), (40, 40), (50, 50)];
     assert_verdict(
         &process_suite(screen(), &leaks),
         &default,
         Verdict::Fail,
         "8 B per repetition (allowed 0 B)",
-        1,
     );
     let report = report(&process_suite(screen(), &leaks), &default);
     let titles: Vec<_> = only(&report).leaks.iter().map(|l| l.title.as_str()).collect();
     assert_eq!(titles, ["1 × 8 B"]);
     let still = [(10, 7), (20, 7), (30, 7), (40, 7), (50, 7)];
-    assert_verdict(&process_suite(screen(), &still), &default, Verdict::Pass, "", 0);
+    assert_verdict(&process_suite(screen(), &still), &default, Verdict::Pass, "");
     let fills_up = [(10, 10), (20, 20), (30, 20), (40, 20), (50, 20)];
-    assert_verdict(&process_suite(screen(), &fills_up), &default, Verdict::Pass, "", 0);
+    assert_verdict(&process_suite(screen(), &fills_up), &default, Verdict::Pass, "");
     let two = [(10, 10), (20, 20)];
     let reason = "unconfirmed: left 80 B in 10 allocations in one execution; it ran with 2 different lengths, 3 are needed";
-    assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason, 0);
+    assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason);
 }
 
 #[test]
@@ -1396,7 +1352,7 @@ fn a_leak_beside_memory_that_comes_and_goes_is_told_with_its_own_figure() {
     let mut input = process_suite(Process::screen().end(), &[(1, 0)]);
     input.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs.collect()));
     let reason = "77 B per repetition in one place (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason, 1);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason);
 }
 
 /// Regression test: only memory was compared, so the program passed with all of these.
@@ -1413,7 +1369,7 @@ fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
     let why = "not judged: 64.0 KiB of mapped memory, 2 descriptors, 1 thread alive at exit; to have it judged, write {n} \
                for the number in the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
                if its test framework has no such argument: memgate docs agent";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, why, 0);
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, why);
     let judged = report(&input, &GatePolicy::default());
     let leaks = &only(&judged).leaks;
     let titles: Vec<_> = leaks.iter().map(|leak| leak.title.as_str()).collect();
@@ -1522,19 +1478,19 @@ fn a_program_that_allocates_nothing_more_with_more_repetitions_is_not_judged() {
     let mut policy = GatePolicy::default();
     let why = "not judged: with 4 repetitions it made 1 allocation, with 12 as many, so it seems not to repeat its work; if \
                the work allocates nothing, switch native.live_bytes off for it";
-    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Warn, why, 0);
+    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Warn, why);
     assert!(!only(&report(&ignores(&|_| 0), &policy)).confirmed);
     let opens = "1 descriptor per repetition (allowed 0)";
-    assert_verdict(&ignores(&|n| n), &policy, Verdict::Fail, opens, 1);
+    assert_verdict(&ignores(&|n| n), &policy, Verdict::Fail, opens);
     policy.defaults.retain(|limit| limit.metric != Metric::NativeLiveBytes);
-    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Pass, "", 0);
+    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Pass, "");
 }
 
 #[test]
 fn a_process_that_fails_is_not_judged() {
     let record = Process::screen().end_with(GoodbyeReason::Exit, Some(2));
     let reason = "the test itself failed: not judged for leaks";
-    assert_verdict(&process_suite(record, &[]), &GatePolicy::default(), Verdict::NotJudged, reason, 1);
+    assert_ends(&process_suite(record, &[]), &GatePolicy::default(), Verdict::NotJudged, reason, 1);
 }
 
 /// Found by the fuzz target `session`: a stream that ends after its last boundary passed if it was unknown how the
@@ -1550,7 +1506,7 @@ fn a_process_that_never_said_goodbye_is_no_pass() {
     let mut whole = process_suite(screen(), &[]);
     whole.suites[0].screen = vec![killed(screen())];
     let reason = format!("{how}; who killed it? the kernel does if memory runs out (`dmesg` shows that)");
-    assert_verdict(&whole, &GatePolicy::default(), Verdict::Error, &reason, 1);
+    assert_ends(&whole, &GatePolicy::default(), Verdict::Error, &reason, 1);
 
     let mut lengths = process_suite(screen(), &[(10, 7), (20, 7), (30, 7)]);
     let mut clean = Process::screen();
@@ -1563,14 +1519,14 @@ fn a_process_that_never_said_goodbye_is_no_pass() {
     left.alloc(3, 8, 7);
     lengths.suites[0].screen = vec![left.end().into()];
     let reason = format!("with 40 repetitions: {how}");
-    assert_verdict(&lengths, &GatePolicy::default(), Verdict::Error, &reason, 2);
+    assert_verdict(&lengths, &GatePolicy::default(), Verdict::Error, &reason);
 
     let mut repeated = screened_and_repeated(12, |p, _| p.alloc(3, 8, 1));
     if let Some(ConfirmationInput::Repeated(again)) = repeated.suites[0].confirmations.get_mut(TEST) {
         *again = Arc::new(killed(again.record.clone()));
     }
     let reason = format!("when it was repeated: after 12 iterations {how}");
-    assert_verdict(&repeated, &GatePolicy::default(), Verdict::Error, &reason, 2);
+    assert_verdict(&repeated, &GatePolicy::default(), Verdict::Error, &reason);
 }
 
 #[test]
@@ -1581,14 +1537,12 @@ fn a_process_that_became_another_program_is_not_measured_and_has_not_failed() {
     run.suites[0].screen = vec![ProcessInput { record, ending: Ending::Exited(0) }];
     let reason = "not measured: its process became another program (exec), or ended past the C library; \
                   measure the other program, or let it end by exit";
-    assert_verdict(&run, &GatePolicy::default(), Verdict::Error, reason, 2);
+    assert_verdict(&run, &GatePolicy::default(), Verdict::Error, reason);
 }
 
 #[test]
 fn suite_thresholds_apply_or_say_why_they_do_not() {
-    let mut p = Process::screen();
-    p.run(TEST, 0, |_| ());
-    let input = run_of(suite(vec![p.end().into()]));
+    let input = run_once(screened(|_| ()));
     let limit = |bound| Limit {
         metric: Metric::OsRss,
         per: Per::Suite,
@@ -1622,30 +1576,21 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
 
 #[test]
 fn the_cost_of_measuring_is_told() {
-    let mut p = Process::screen();
-    p.run(TEST, 0, |_| ());
+    let p = screened(|_| ());
     let policy = GatePolicy::default();
-    let ratio = report(&run_of(suite(vec![p.end().into()])), &policy)
-        .agent_cost
-        .cpu_ratio
-        .expect("CPU time is known");
+    let ratio = report(&run_once(p), &policy).agent_cost.cpu_ratio.expect("CPU time is known");
     // Of each millisecond, one microsecond is for boundaries and three are for recording.
     assert!((ratio - 1000.0 / 996.0).abs() < 1e-9, "{ratio}");
     let mut busy = Process::screen();
     busy.run(TEST, 0, |_| ());
     let mut busy = busy.end();
     busy.cost.boundary_ns = busy.cpu_ns.expect("CPU time is known") * 3 / 5;
-    let of_busy = report(&run_of(suite(vec![busy.into()])), &policy).agent_cost;
+    let of_busy = report(&run_once(busy), &policy).agent_cost;
     assert_eq!(of_busy.cpu_ratio, None, "boundaries waited for a processor");
-    let screened = || {
-        let mut p = Process::screen();
-        p.run(TEST, 0, |p| p.alloc(1, 1 << 20, 1));
-        p.end()
-    };
-    let once = report(&run_of(suite(vec![screened().into()])), &policy).agent_cost;
-    let mut repeated = Process::confirm();
-    (0..50).for_each(|i| repeated.run(TEST, i, |_| ()));
-    let confirmed = confirmed_by(screened(), ConfirmationInput::Repeated(Arc::new(repeated.end().into())));
+    let screened = || screened(|p| p.alloc(1, 1 << 20, 1));
+    let once = report(&run_once(screened()), &policy).agent_cost;
+    let repeated = repeated(50, |_, _| ());
+    let confirmed = repeated_alone(screened(), repeated);
     let confirmed = report(&confirmed, &policy).agent_cost;
     assert!(confirmed.repeated_s > 0.0 && once.boundary_s > 0.0);
     assert_eq!((confirmed.cpu_s, confirmed.boundary_s), (once.cpu_s, once.boundary_s), "of the screen alone");
@@ -1656,7 +1601,7 @@ fn the_cost_of_measuring_is_told() {
 fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
     let mut p = Process::screen();
     ["A.one", "A.other"].iter().for_each(|test| p.run(test, 0, |p| p.alloc(Process::BARE, 48, 1)));
-    let input = run_of(suite(vec![p.end().into()]));
+    let input = run_once(p.end());
     let leaks = |policy: &GatePolicy| -> Vec<(String, bool)> {
         let tests = report(&input, policy).suites.remove(0).tests;
         tests.into_iter().map(|mut test| test.leaks.remove(0)).map(|l| (l.id, l.waiver.is_some())).collect()
