@@ -346,10 +346,7 @@ mod tests {
         let java = Frame {
             function: Some("NativeMethodAccessorImpl.invoke0".into()),
             file: Some("NativeMethodAccessorImpl.java".into()),
-            line: None,
-            module: String::new(),
-            offset: 0,
-            inlined: false,
+            ..Frame::default()
         };
         let holder = HolderStep {
             kind: "static".into(),
@@ -362,11 +359,9 @@ mod tests {
             kind: "new".into(),
             branch: "main".into(),
             leak: "n1-5f1c09a2b47d1e03".into(),
-            test: String::new(),
             text: "MapCache::insert".into(),
-            clean_sha: String::new(),
             first_sha: SHA.into(),
-            run: 7,
+            ..EventRow::default()
         };
         let view = LeakView {
             selection: selection(),
@@ -394,17 +389,15 @@ mod tests {
     #[test]
     fn a_test_that_was_not_judged_is_not_zero() {
         let point = |value: Option<f64>, verdict| Point {
-            page: false,
             run: 7,
             sha: SHA.into(),
             dirty: value.is_none(),
-            place: 1,
             started_us: 1_700_000_000_000_000,
             value,
             low: value,
             high: value,
-            allowed: None,
             verdict,
+            ..Point::default()
         };
         let view = TestView {
             selection: selection(),

@@ -103,7 +103,7 @@ pub struct LeakRow {
 }
 
 /// An event of a leak or a figure, reported once.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EventRow {
     /// Time of the run that showed it.
     pub at_us: i64,
@@ -287,7 +287,7 @@ impl LeakView {
 }
 
 /// A value of a curve over commits.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Point {
     /// The run.
     pub run: i64,
@@ -398,7 +398,7 @@ pub struct ArtefactRow {
 }
 
 /// A leak that a run saw.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SightingOf {
     /// `n1-…`.
     pub id: String,

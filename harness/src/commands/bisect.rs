@@ -392,19 +392,7 @@ mod tests {
     /// Before, one was told to measure older commits, which could not help.
     #[test]
     fn a_leak_that_came_with_its_test_was_not_there_before_the_test() {
-        let point = |sha: &str, verdict| Point {
-            run: 1,
-            sha: sha.to_owned(),
-            dirty: false,
-            place: 1,
-            started_us: 1,
-            value: None,
-            low: None,
-            high: None,
-            allowed: None,
-            verdict,
-            page: false,
-        };
+        let point = |sha: &str, verdict| Point { sha: sha.to_owned(), verdict, ..Point::default() };
         let old = point("aa", None);
         // The test was written and run before it was committed.
         let dirty = Point { dirty: true, ..point("aa", Some(Verdict::Fail)) };

@@ -238,9 +238,8 @@ mod tests {
     fn a_file_that_cannot_be_removed_stops_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let kept = in_folder(&folder.path().join("kept"));
-        let database = format!("sqlite:{}", folder.path().join("history.db").display());
         crate::store::tests::block_on(async {
-            let store = Store::open(&database).await.unwrap();
+            let store = crate::store::tests::sqlite(&folder, "history.db").await;
             let run = crate::store::tests::add_one(&store).await;
             for name in ["a", "b", "c"] {
                 kept.put(run, name, &spool(&kept, run, name, b"bytes")).unwrap();

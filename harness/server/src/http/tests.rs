@@ -25,10 +25,9 @@ fn served_with(
     test: impl AsyncFnOnce(std::net::SocketAddr, Store, Arc<Mutex<Vec<String>>>),
 ) {
     let folder = tempfile::tempdir().unwrap();
-    let address = format!("sqlite:{}", folder.path().join("h.db").display());
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(
         async {
-            let store = Store::open(&address).await.unwrap();
+            let store = crate::store::tests::sqlite(&folder, "h.db").await;
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let at = listener.local_addr().unwrap();
             let (stop, stopped) = oneshot::channel::<()>();

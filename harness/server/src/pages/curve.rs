@@ -201,33 +201,11 @@ mod tests {
     use super::*;
 
     fn point(run: i64, value: Option<f64>) -> Point {
-        Point {
-            page: false,
-            run,
-            sha: String::new(),
-            dirty: false,
-            place: run,
-            started_us: 0,
-            value,
-            low: value,
-            high: value,
-            allowed: None,
-            verdict: None,
-        }
+        Point { run, place: run, value, low: value, high: value, ..Point::default() }
     }
 
     fn event(run: i64, kind: &str) -> EventRow {
-        EventRow {
-            at_us: 0,
-            kind: kind.into(),
-            branch: "main".into(),
-            leak: "n1-a".into(),
-            test: String::new(),
-            text: "a < b".into(),
-            clean_sha: String::new(),
-            first_sha: String::new(),
-            run,
-        }
+        EventRow { kind: kind.into(), leak: "n1-a".into(), text: "a < b".into(), run, ..EventRow::default() }
     }
 
     #[test]

@@ -219,19 +219,11 @@ mod tests {
             id: format!("n1-{number}"),
             culprit: "MapCache::insert".to_owned(),
             title: "48.0 KiB".to_owned(),
-            state: None,
             test: "engine::MapCache.scroll".to_owned(),
-            bytes: 49_152.0,
-            count: 1.0,
-            how: "counted".to_owned(),
+            ..SightingOf::default()
         };
-        let selection = Selection {
-            project: "tiles".to_owned(),
-            branch: "main".to_owned(),
-            environment: String::new(),
-            branches: Vec::new(),
-            environments: Vec::new(),
-        };
+        let selection =
+            Selection { project: "tiles".to_owned(), branch: "main".to_owned(), ..Selection::default() };
         let run = RunRow {
             run: 7,
             session: "s".to_owned(),

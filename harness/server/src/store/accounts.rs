@@ -227,6 +227,7 @@ fn digest(secret: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{Postgres, block_on, sqlite};
     use super::*;
 
     async fn from_signing_in_to_signing_out(store: Store) {
@@ -279,16 +280,15 @@ mod tests {
     #[test]
     fn members_read_what_others_do_not_in_sqlite() {
         let folder = tempfile::tempdir().unwrap();
-        let address = format!("sqlite:{}", folder.path().join("h.db").display());
-        super::super::tests::block_on(async {
-            from_signing_in_to_signing_out(Store::open(&address).await.unwrap()).await;
+        block_on(async {
+            from_signing_in_to_signing_out(sqlite(&folder, "h.db").await).await;
         });
     }
 
     #[test]
     fn members_read_what_others_do_not_in_postgresql() {
-        let Some(postgres) = super::super::tests::Postgres::start() else { return };
-        super::super::tests::block_on(async {
+        let Some(postgres) = Postgres::start() else { return };
+        block_on(async {
             from_signing_in_to_signing_out(postgres.database("accounts").await).await;
         });
     }

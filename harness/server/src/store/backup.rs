@@ -146,22 +146,19 @@ async fn copy(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::tests::{add_one, block_on};
+    use crate::store::tests::{add_one, block_on, sqlite};
 
     #[test]
     fn a_backup_stays_as_it_is_also_one_of_an_older_program() {
         let folder = tempfile::tempdir().unwrap();
         block_on(async {
-            let open = async |name: &str| {
-                Store::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap()
-            };
-            let store = open("history.db").await;
+            let store = sqlite(&folder, "history.db").await;
             add_one(&store).await;
             let file = folder.path().join("backup.db");
             let rows = store.backup(&file).await.unwrap();
             for (name, older) in [("same.db", false), ("older.db", true)] {
                 if older {
-                    let backup = open("backup.db").await;
+                    let backup = sqlite(&folder, "backup.db").await;
                     for text in [
                         "DROP TABLE secret",
                         "DROP TABLE run_reason",
@@ -177,7 +174,7 @@ mod tests {
                     );
                 }
                 let before = fs::read(&file).unwrap();
-                let restored = open(name).await;
+                let restored = sqlite(&folder, name).await;
                 assert_eq!(restored.restore(&file).await.unwrap(), rows);
                 restored.close().await;
                 assert!(before == fs::read(&file).unwrap(), "{name}");

@@ -309,10 +309,10 @@ fn keyed(statement: &'static str, key: &Key) -> Query<'static, Any, AnyArguments
 mod tests {
     use memgate_history::{Environment, Manifest};
     use memgate_model::{
-        Commit, Metric, MetricValue, Per, RunReport, Runner, SuiteReport, TestReport, Unit, Verdict,
+        Commit, Metric, MetricValue, Per, RunReport, Runner, SuiteReport, TestReport, Verdict,
     };
 
-    use super::super::tests::{Postgres, block_on};
+    use super::super::tests::{Postgres, block_on, manifest, of_commit, sha, sqlite};
     use super::*;
 
     fn leak(id: &str, bytes: f64) -> Leak {
@@ -342,20 +342,11 @@ mod tests {
     #[tokio::test]
     async fn a_late_notice_has_the_figures_of_its_run_and_a_new_environment_or_line_is_no_news() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
-        let sha = |number: usize| format!("{number:040x}");
+        let store = sqlite(&folder, "h.db").await;
         let add = async |number: usize, branch: &str, architecture: &str, leaks: &[Leak]| {
-            let session = format!("s{number}");
-            let manifest = Manifest {
-                project: "tiles".to_owned(),
-                session: session.clone(),
-                commit: Some(Commit { sha: sha(number), branch: branch.to_owned(), ..Commit::default() }),
-                ancestors: (0..number).rev().map(sha).collect(),
-                environment: Environment([("architecture".to_owned(), architecture.to_owned())].into()),
-                lines: vec!["main".to_owned(), "release/*".to_owned()],
-                ..Manifest::default()
-            };
-            store.add(&manifest, &report_of(&session, leaks)).await.unwrap();
+            let environment = Environment([("architecture".to_owned(), architecture.to_owned())].into());
+            let manifest = Manifest { environment, ..of_commit(number, branch) };
+            store.add(&manifest, &report_of(&manifest.session, leaks)).await.unwrap();
         };
         add(0, "main", "x86_64", &[leak("n1-a", 100.0)]).await;
         add(1, "main", "x86_64", &[leak("n1-a", 5000.0)]).await;
@@ -382,42 +373,14 @@ mod tests {
     /// Adds a run of main.
     async fn add(store: &Store, session: &str, leaks: &[Leak]) {
         let commit = Commit { sha: session.to_owned(), branch: "main".to_owned(), ..Commit::default() };
-        let manifest = Manifest {
-            project: "tiles".to_owned(),
-            session: session.to_owned(),
-            commit: Some(commit),
-            lines: vec!["main".to_owned()],
-            ..Manifest::default()
-        };
+        let manifest = manifest(session, Some(commit), Vec::new());
         store.add(&manifest, &report_of(session, leaks)).await.unwrap();
-    }
-
-    fn figure(bytes: f64) -> MetricValue {
-        MetricValue {
-            value: bytes,
-            unit: Unit::Bytes,
-            per: Per::Iteration,
-            low: bytes,
-            high: bytes,
-            iterations: 9,
-            confidence: 0.99,
-            threshold: None,
-        }
     }
 
     /// Adds a run of a commit of main, with its suite changed by `edit`.
     async fn add_commit(store: &Store, number: usize, leaks: &[Leak], edit: impl FnOnce(&mut SuiteReport)) {
-        let sha = |number: usize| format!("{number:040x}");
-        let session = format!("s{number}");
-        let manifest = Manifest {
-            project: "tiles".to_owned(),
-            session: session.clone(),
-            commit: Some(Commit { sha: sha(number), branch: "main".to_owned(), ..Commit::default() }),
-            ancestors: (0..number).rev().map(sha).collect(),
-            lines: vec!["main".to_owned()],
-            ..Manifest::default()
-        };
-        let mut report = report_of(&session, leaks);
+        let manifest = of_commit(number, "main");
+        let mut report = report_of(&manifest.session, leaks);
         edit(&mut report.suites[0]);
         store.add(&manifest, &report).await.unwrap();
     }
@@ -426,7 +389,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_whose_commit_is_measured_after_the_next_one_is_told_once() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let now = jiff::Timestamp::now().as_microsecond();
         let mut told = Vec::new();
         for (number, is_there) in
@@ -450,12 +413,15 @@ mod tests {
     #[tokio::test]
     async fn a_new_leak_and_the_level_to_which_it_raises_its_test_are_one_notice() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let now = jiff::Timestamp::now().as_microsecond();
         for (number, leaks) in [1, 1, 1, 2].into_iter().enumerate() {
             let all = [leak("n1-a", 61.0), leak("n1-b", 61.0)];
             add_commit(&store, number, &all[..leaks], |suite| {
-                suite.tests[0].metrics.insert(Metric::NativeLiveBytes, figure(61.0 * leaks as f64));
+                suite.tests[0].metrics.insert(
+                    Metric::NativeLiveBytes,
+                    MetricValue::exact(61.0 * leaks as f64, Metric::NativeLiveBytes, Per::Iteration),
+                );
             })
             .await;
             for notice in store.claim_notices("chat", now).await.unwrap() {
@@ -474,13 +440,13 @@ mod tests {
     #[tokio::test]
     async fn what_a_suite_keeps_is_news_only_if_it_stays_clearly_higher() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let now = jiff::Timestamp::now().as_microsecond();
         let mut told = Vec::new();
         for number in 0..30 {
             let bytes = 14_000.0 + 7.0 * number as f64 + if number < 22 { 0.0 } else { 4096.0 };
             add_commit(&store, number, &[], |suite| {
-                let value = MetricValue { per: Per::Suite, iterations: 1, confidence: 0.0, ..figure(bytes) };
+                let value = MetricValue::exact(bytes, Metric::NativeLiveBytes, Per::Suite);
                 suite.metrics.insert(Metric::NativeLiveBytes, value);
             })
             .await;
@@ -496,7 +462,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_with_more_leaks_than_are_read_at_once_is_one_notice() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let leaks: Vec<_> = (0..2 * AT_ONCE + 8).map(|number| leak(&format!("n1-{number}"), 7.0)).collect();
         for (session, count) in [("s0", 5), ("s1", 2 * AT_ONCE + 7), ("s2", 2 * AT_ONCE + 8)] {
             add(&store, session, &leaks[..count]).await;

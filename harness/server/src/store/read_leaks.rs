@@ -407,11 +407,10 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
-    use memgate_history::Manifest;
     use memgate_history::life::StateFilter;
     use memgate_model::{Commit, Frame, LeakKind, RunReport, Runner, SuiteReport, TestReport, Verdict};
 
-    use super::super::tests::block_on;
+    use super::super::tests::{block_on, manifest, sqlite};
     use super::*;
     use crate::view::Order;
 
@@ -471,13 +470,7 @@ mod tests {
     async fn add_run(store: &Store, run: u64, suites: Vec<SuiteReport>) {
         let session = format!("s{run}");
         let commit = Commit { sha: session.clone(), branch: "main".to_owned(), ..Commit::default() };
-        let manifest = Manifest {
-            project: "tiles".to_owned(),
-            session: session.clone(),
-            commit: Some(commit),
-            lines: vec!["main".to_owned()],
-            ..Manifest::default()
-        };
+        let manifest = manifest(&session, Some(commit), Vec::new());
         let report = RunReport {
             started: format!("2026-11-21T10:{run:02}:00Z"),
             duration_s: 1.0,
@@ -522,8 +515,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         block_on(async {
             for (count, is_more) in [(40, false), (400, true)] {
-                let file = folder.path().join(format!("{count}.db"));
-                let store = Store::open(&format!("sqlite:{}", file.display())).await.unwrap();
+                let store = sqlite(&folder, &format!("{count}.db")).await;
                 fill(&store, count, 1).await;
                 let choice = Choice { branch: "main".into(), ..Choice::default() };
                 let only = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs[0].run;
@@ -541,8 +533,7 @@ mod tests {
     fn a_test_shows_its_worst_leaks_and_all_their_events() {
         let folder = tempfile::tempdir().unwrap();
         block_on(async {
-            let store =
-                Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+            let store = sqlite(&folder, "h.db").await;
             let leak = |number: usize| Leak {
                 id: format!("x1-{number}"),
                 title: format!("1 × {number} B"),
@@ -576,8 +567,7 @@ mod tests {
     fn a_filtered_list_is_the_part_of_the_whole_list_that_fits() {
         let folder = tempfile::tempdir().unwrap();
         block_on(async {
-            let address = format!("sqlite:{}", folder.path().join("h.db").display());
-            let store = Store::open(&address).await.unwrap();
+            let store = sqlite(&folder, "h.db").await;
             fill(&store, 180, 5).await;
             let choice = Choice { branch: "main".into(), ..Choice::default() };
             let of =

@@ -5,7 +5,7 @@ use std::path::Path;
 use memgate_history::{Environment, Look, Manifest};
 use memgate_model::{
     Ci, Commit, Frame, Leak, Level, Metric, MetricValue, Outcome, Per, Problem, RunReport, Runner,
-    SuiteReport, TestReport, Threshold, ThresholdSource, Unit, Verdict,
+    SuiteReport, TestReport, Threshold, ThresholdSource, Verdict,
 };
 use sqlx::Connection as _;
 
@@ -28,14 +28,19 @@ struct Step {
     tests: Vec<(&'static str, Option<Vec<&'static str>>)>,
 }
 
-fn sha(number: usize) -> String {
+pub(crate) fn sha(number: usize) -> String {
     format!("{number:040x}")
+}
+
+/// The database of this name in a folder; it is created if there is none.
+pub(crate) async fn sqlite(folder: &tempfile::TempDir, name: &str) -> Store {
+    Store::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap()
 }
 
 /// A store whose connections are all in use, until they are dropped.
 pub(crate) async fn busy() -> (Store, tempfile::TempDir, Vec<sqlx::pool::PoolConnection<sqlx::Any>>) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+    let store = sqlite(&folder, "h.db").await;
     let mut connections = Vec::new();
     for _ in 0..store.pool.options().get_max_connections() {
         connections.push(store.pool.acquire().await.unwrap());
@@ -62,18 +67,12 @@ fn a_transaction_that_sqlite_ended_leaves_no_connection_that_begins_nothing() {
 
 pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
     let figure = |value: f64| MetricValue {
-        value,
-        unit: Unit::Bytes,
-        per: Per::Iteration,
-        low: value,
-        high: value,
-        iterations: 9,
-        confidence: 0.99,
         threshold: Some(Threshold {
             limit: 5.0,
             level: Level::Fail,
             source: ThresholdSource::File("memgate.yaml:3".into()),
         }),
+        ..MetricValue::exact(value, Metric::NativeLiveBytes, Per::Iteration)
     };
     let frame = Frame {
         function: Some("tiles::load()".into()),
@@ -128,6 +127,12 @@ pub(crate) fn manifest(session: &str, commit: Option<Commit>, ancestors: Vec<Str
         lines: vec!["main".into(), "release/*".into()],
         ..Manifest::default()
     }
+}
+
+/// The manifest of the commit with this number, after all commits before it.
+pub(crate) fn of_commit(number: usize, branch: &str) -> Manifest {
+    let commit = Commit { sha: sha(number), branch: branch.into(), ..Commit::default() };
+    manifest(&format!("s{number}"), Some(commit), (0..number).rev().map(sha).collect())
 }
 
 /// Commits 0 to 39 on main, a release line from 10 on, a review, and their leaks by name.
@@ -538,17 +543,16 @@ async fn a_base_is_what_the_line_knew_there(store: Store) {
 #[test]
 fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let address =
-        |round: usize| format!("sqlite:{}", folder.path().join(format!("a b/{round}.db")).display());
-    block_on(the_story(async |round| Store::open(&address(round)).await.unwrap()));
-    block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
-    block_on(async { changes_are_told_once(Store::open(&address(13)).await.unwrap()).await });
-    block_on(async { a_higher_level_is_told_once(Store::open(&address(14)).await.unwrap()).await });
+    let open = async |number: usize| sqlite(&folder, &format!("a b/{number}.db")).await;
     block_on(async {
-        a_first_page_counts_all_leaks_and_shows_the_worst(Store::open(&address(15)).await.unwrap()).await;
+        the_story(open).await;
+        the_same_run_counts_once(open(9).await).await;
+        changes_are_told_once(open(13).await).await;
+        a_higher_level_is_told_once(open(14).await).await;
+        a_first_page_counts_all_leaks_and_shows_the_worst(open(15).await).await;
+        runs_that_come_at_once_all_count(open(8).await).await;
+        a_base_is_what_the_line_knew_there(open(7).await).await;
     });
-    block_on(async { runs_that_come_at_once_all_count(Store::open(&address(8)).await.unwrap()).await });
-    block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
 
 /// A page needs a few statements, however many tests and leaks there are.
@@ -599,11 +603,9 @@ fn a_run_with_many_leaks_asks_the_database_little_for_each() {
         let mut asked = Vec::new();
         for (number, leaks) in [ids.len(), 0, ids.len()].into_iter().enumerate() {
             let from = postgres.statements().len();
-            let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
-            let session = format!("s{number}");
             let leaks = ids.iter().take(leaks).map(String::as_str).collect();
-            let report = report(&session, number, &[("Map.scroll", Some(leaks))]);
-            let manifest = manifest(&session, Some(commit), (0..number).rev().map(sha).collect::<Vec<_>>());
+            let manifest = of_commit(number, "main");
+            let report = report(&manifest.session, number, &[("Map.scroll", Some(leaks))]);
             let added = store.add(&manifest, &report).await.unwrap();
             assert_eq!(added.events.len(), ids.len(), "new, fixed, back");
             asked.push(postgres.statements().len() - from);
@@ -671,7 +673,7 @@ fn what_is_no_history_is_refused_by_name_and_stays_as_it_is() {
 fn runs_without_a_commit_count_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let steps = story();
         for (number, step) in [(0, 0), (1, 6), (2, 6), (3, 0)] {
             let session = format!("s{number}");
@@ -705,7 +707,7 @@ async fn add_changed(store: &Store, (number, ancestors, started, tests): &Short<
 fn two_runs_are_compared_as_their_reports_are() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let (clean, not_judged) = (|| Some(Vec::new()), None);
         let before =
             vec![("Map.a", Some(vec!["n1-gone"])), ("Map.b", clean()), ("Map.c", Some(vec!["n1-c"]))];
@@ -748,8 +750,7 @@ fn a_run_that_moves_others_changes_what_they_said() {
         for (at, order) in
             [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].iter().enumerate()
         {
-            let address = format!("sqlite:{}", folder.path().join(format!("{at}.db")).display());
-            let store = Store::open(&address).await.unwrap();
+            let store = sqlite(&folder, &format!("{at}.db")).await;
             for index in order {
                 add_short(&store, &shorts[*index]).await;
             }
@@ -776,7 +777,7 @@ fn damaged_data_stays_damaged_and_a_database_may_be_back() {
 fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         add_short(&store, &(1, &[], 0, vec![("Map.scroll", Some(vec!["n1-a"]))])).await;
         let gone = add_short(&store, &(2, &[1], 1, vec![("Map.clean", Some(Vec::new()))])).await;
         assert_eq!(gone.events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["gone"]);
@@ -792,7 +793,7 @@ fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
 fn a_class_whose_tests_are_clean_is_fixed_and_one_without_tests_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         let class = ("pkg.Map", Some(vec!["j1-a"]));
         let test = |leaks| ("pkg.Map.scroll", leaks);
         let other = || ("pkg.Mapper.other", Some(Vec::new()));
@@ -819,8 +820,7 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
         for seed in 0..6_u64 {
-            let address = format!("sqlite:{}", folder.path().join(format!("{seed}.db")).display());
-            let store = Store::open(&address).await.unwrap();
+            let store = sqlite(&folder, &format!("{seed}.db")).await;
             let mut state = seed * 7919 + 1;
             let mut next = |below: u64| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -859,8 +859,7 @@ fn a_place_is_the_same_by_the_newest_runs_and_by_all() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
         for seed in 0..12_u64 {
-            let address = format!("sqlite:{}", folder.path().join(format!("{seed}.db")).display());
-            let store = Store::open(&address).await.unwrap();
+            let store = sqlite(&folder, &format!("{seed}.db")).await;
             let mut random = Random(seed * 104_729 + 3);
             let (numbers, jumps) = (seed % 3 == 0, seed % 4 == 1);
             for run in 0..70_usize {
@@ -1042,8 +1041,7 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
 #[test]
 fn what_is_kept_can_be_copied_checked_and_ended_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let address = |number: usize| format!("sqlite:{}", folder.path().join(format!("{number}.db")).display());
-    block_on(upkeep(async |number| Store::open(&address(number)).await.unwrap(), folder.path()));
+    block_on(upkeep(async |number| sqlite(&folder, &format!("{number}.db")).await, folder.path()));
 }
 
 #[test]

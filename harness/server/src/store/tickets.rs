@@ -64,24 +64,24 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::tests::{add_one, block_on};
+    use crate::store::tests::{add_one, block_on, sqlite};
 
     #[test]
     fn a_ticket_is_of_its_run_and_of_its_database() {
         let folder = tempfile::tempdir().unwrap();
-        let address = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+        let address = format!("sqlite:{}", folder.path().join("a.db").display());
         block_on(async {
-            let store = Store::open(&address("a.db")).await.unwrap();
+            let store = sqlite(&folder, "a.db").await;
             let run = add_one(&store).await;
             let ticket = store.ticket("tiles", run).await.unwrap().unwrap();
-            let again = Store::open_to_read(&address("a.db")).await.unwrap();
+            let again = Store::open_to_read(&address).await.unwrap();
             assert_eq!(again.ticket("tiles", run).await.unwrap().as_ref(), Some(&ticket), "of all servers");
             for other in [(1, run + 1), (2, run)] {
                 assert_ne!(store.secret.ticket(other, ""), store.secret.ticket((1, run), ""));
             }
             // Others may have a copy of the database.
             store.backup(&folder.path().join("b.db")).await.unwrap();
-            let copy = Store::open(&address("b.db")).await.unwrap();
+            let copy = sqlite(&folder, "b.db").await;
             assert_ne!(copy.ticket("tiles", run).await.unwrap().unwrap(), ticket);
             assert!(!format!("{store:?}").contains(&String::from_utf8(store.secret.0.to_vec()).unwrap()));
             for store in [store, again, copy] {

@@ -207,6 +207,7 @@ fn row(row: &AnyRow) -> Result<TokenRow, StoreError> {
 mod tests {
     use memgate_model::{Ci, Commit};
 
+    use super::super::tests::{Postgres, block_on, sqlite};
     use super::*;
 
     fn of(branch: &str, target: &str) -> Manifest {
@@ -265,9 +266,8 @@ mod tests {
     #[test]
     fn a_token_holds_until_it_expires_or_is_revoked_in_sqlite() {
         let folder = tempfile::tempdir().unwrap();
-        let address = format!("sqlite:{}", folder.path().join("h.db").display());
-        super::super::tests::block_on(async {
-            from_its_making_to_its_end(Store::open(&address).await.unwrap()).await;
+        block_on(async {
+            from_its_making_to_its_end(sqlite(&folder, "h.db").await).await;
             let files = std::fs::read_dir(folder.path()).unwrap().flatten();
             let kept: Vec<u8> = files.flat_map(|file| std::fs::read(file.path()).unwrap()).collect();
             assert!(!kept.windows(12).any(|bytes| bytes.starts_with(b"mgt_")), "the secret is not stored");
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn a_token_holds_until_it_expires_or_is_revoked_in_postgresql() {
-        let Some(postgres) = super::super::tests::Postgres::start() else { return };
-        super::super::tests::block_on(async {
+        let Some(postgres) = Postgres::start() else { return };
+        block_on(async {
             from_its_making_to_its_end(postgres.database("tokens").await).await;
         });
     }

@@ -17,7 +17,7 @@ mod story;
 
 use super::*;
 use crate::store::Choice;
-use crate::store::tests::{Postgres, add_one_at};
+use crate::store::tests::{Postgres, add_one_at, sqlite};
 use crate::view::LeakFilter;
 
 /// A server for one test.
@@ -89,8 +89,7 @@ fn request(project: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 
 fn served(limits: Limits, is_local: bool, test: impl AsyncFnOnce(Served)) {
     let folder = tempfile::tempdir().unwrap();
-    let address = format!("sqlite:{}", folder.path().join("h.db").display());
-    served_from(async || Store::open(&address).await.unwrap(), limits, is_local, test);
+    served_from(async || sqlite(&folder, "h.db").await, limits, is_local, test);
 }
 
 fn served_from(
@@ -595,12 +594,16 @@ fn with_pages(test: impl AsyncFnOnce(&Served, String, &std::path::Path)) {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("pages");
     let kept = in_folder(&pages);
-    let address = format!("sqlite:{}", folder.path().join("h.db").display());
-    let open = async || Store::open(&address).await.unwrap();
-    served_with(open, Limits::default(), false, Some(kept), async |server| {
-        let token = server.store.create_token("tiles", &["main".to_owned()], FAR).await.unwrap();
-        test(&server, token.secret().to_owned(), &pages).await;
-    });
+    served_with(
+        async || sqlite(&folder, "h.db").await,
+        Limits::default(),
+        false,
+        Some(kept),
+        async |server| {
+            let token = server.store.create_token("tiles", &["main".to_owned()], FAR).await.unwrap();
+            test(&server, token.secret().to_owned(), &pages).await;
+        },
+    );
 }
 
 #[test]

@@ -70,18 +70,16 @@ async fn a_higher_level_is_told_after_the_clock_was_ahead(store: Store) {
 #[test]
 fn a_clock_that_is_ahead_ends_nothing_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let address = format!("sqlite:{}", folder.path().join("h.db").display());
     block_on(async {
-        a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(Store::open(&address).await.unwrap()).await;
+        a_month_is_over_when_a_run_of_a_later_one_is_a_day_old(sqlite(&folder, "h.db").await).await;
     });
 }
 
 #[test]
 fn a_clock_that_is_ahead_hides_no_news() {
     let folder = tempfile::tempdir().unwrap();
-    let address = format!("sqlite:{}", folder.path().join("h.db").display());
     block_on(async {
-        a_higher_level_is_told_after_the_clock_was_ahead(Store::open(&address).await.unwrap()).await;
+        a_higher_level_is_told_after_the_clock_was_ahead(sqlite(&folder, "h.db").await).await;
     });
 }
 

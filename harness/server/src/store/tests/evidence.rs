@@ -16,7 +16,7 @@ type Tests<'t> = [(&'t str, Option<Vec<&'t str>>)];
 impl Story {
     async fn begin() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let store = sqlite(&folder, "h.db").await;
         Self { store, commit: 0, folder }
     }
 
@@ -192,8 +192,7 @@ fn a_clock_that_is_ahead_does_not_keep_its_run_the_newest() {
         ] {
             sqlx::query(statement).execute(&story.store.pool).await.unwrap();
         }
-        let again =
-            Store::open(&format!("sqlite:{}", story.folder.path().join("h.db").display())).await.unwrap();
+        let again = sqlite(&story.folder, "h.db").await;
         let runs = again.runs("tiles", &Choice::default(), None).await.unwrap().unwrap().runs;
         let now = jiff::Timestamp::now().as_microsecond();
         assert!(runs.len() == 2 && runs.iter().all(|run| run.started_us <= now), "{runs:?}");
@@ -245,7 +244,7 @@ fn tests_that_a_run_does_not_have_are_not_read_for_it() {
 fn a_leak_that_came_back_names_the_commits_of_its_return_that_nobody_measured() {
     let folder = tempfile::tempdir().unwrap();
     let came = async |name: &str, shorts: &[Short<'_>]| {
-        let store = Store::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap();
+        let store = sqlite(&folder, name).await;
         for short in shorts {
             add_short(&store, short).await;
         }
