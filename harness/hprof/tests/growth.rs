@@ -124,8 +124,7 @@ fn a_deep_chain_and_a_tree_are_one_place() {
         dump.instance(branch, &[Value::Ref(leaves)])
     });
     let kept = [("chain", Value::Ref(chain)), ("tree", Value::Ref(tree))];
-    let holder = dump.class("com.acme.Holder", object, &kept, &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &kept);
     let ledger = ledger(&dump);
     assert!(ledger.places.len() < 10, "{:?}", ledger.places);
     let counts: Vec<u64> = ledger.holds.iter().map(|held| held.count).collect();
@@ -172,8 +171,7 @@ fn sessions_in_a_table(count: u64, bucket: fn(&mut Dump, u64, Vec<u64>) -> u64) 
     let table = bucket(&mut dump, node, nodes);
     let map = dump.class("java.util.concurrent.ConcurrentHashMap", object, &[], &[("table", REF)]);
     let map = dump.instance(map, &[Value::Ref(table)]);
-    let pool = dump.class("com.acme.Pool", object, &[("sessions", Value::Ref(map))], &[]);
-    dump.sticky(pool);
+    dump.root("com.acme.Pool", &[("sessions", Value::Ref(map))]);
     ledger(&dump)
 }
 
@@ -308,8 +306,7 @@ fn other_collections(count: u64) -> Ledger {
         statics.push((field, dump.instance(map, &[Value::Ref(table)])));
     }
     let statics: Vec<_> = statics.into_iter().map(|(name, object)| (name, Value::Ref(object))).collect();
-    let shop = dump.class("com.acme.Shop", object, &statics, &[]);
-    dump.sticky(shop);
+    dump.root("com.acme.Shop", &statics);
     ledger(&dump)
 }
 

@@ -30,8 +30,7 @@ fn small() -> Vec<u8> {
     let bytes = dump.bytes(b"abc");
     let array = dump.class("java.lang.Object[]", object, &[], &[]);
     let held = dump.array(array, &[list, 0, bytes]);
-    let holder = dump.class("Holder", object, &[("list", Value::Ref(held))], &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &[("list", Value::Ref(held))]);
     dump.thread(over, 3);
     dump.local(list, 3, 1);
     dump.finish()
@@ -176,8 +175,7 @@ fn a_list_whose_elements_are_no_array_holds_what_is_there() {
     let class = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
     let list = dump.instance(class, &[Value::Ref(elements)]);
     let held = dump.array(array, &[list]);
-    let holder = dump.class("Holder", object, &[("list", Value::Ref(held))], &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &[("list", Value::Ref(held))]);
     everything(dump.finish()).unwrap();
 }
 
@@ -299,8 +297,7 @@ fn an_object_has_so_many_labels_and_no_more() {
     let array = dump.class("Other[]", object, &[], &[]);
     let others = dump.array(array, &others);
     let statics = [("a", Value::Ref(many)), ("b", Value::Ref(others))];
-    let holder = dump.class("Holder", object, &statics, &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &statics);
     let question =
         Question { wanted: vec!["Many".to_owned(), "Other".to_owned()], only_wanted: true, ways: 0 };
     let rules = Rules::default();
@@ -340,8 +337,7 @@ fn paths_are_shown_as_far_as_there_is_room() {
         values.push(Value::Ref(next));
         next = dump.instance(node, &values);
     }
-    let holder = dump.class("Holder", object, &[("first", Value::Ref(next))], &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &[("first", Value::Ref(next))]);
     let question = Question { wanted: rules, only_wanted: true, ways: 0 };
     let rules = Rules::default();
     let found = heap(&dump, &rules).analyse(&rules, &question, &|_, _, _| ()).unwrap();

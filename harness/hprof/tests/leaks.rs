@@ -44,8 +44,7 @@ fn app(id_bytes: usize) -> Vec<u8> {
     let used = dump.instance(main, &[Value::Ref(0), Value::Bool(false), Value::Ref(0)]);
     let array = dump.class("com.acme.Main[]", object, &[], &[]);
     let held = dump.array(array, &[0, used, 0, over]);
-    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
     dump.finish()
 }
 
@@ -94,8 +93,7 @@ fn a_leak_names_all_classes_at_its_place() {
             (0..count).map(|at| dump.instance(if at % 4 == 0 { reader } else { writer }, &[])).collect();
         let array = dump.class("java.lang.Object[]", object, &[], &[]);
         let held = dump.array(array, &all);
-        let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
-        dump.sticky(holder);
+        dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
         let found = analysis(dump.finish(), &["com.acme.Reader", "com.acme.Writer"]);
         let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks) };
         let classes: Vec<_> = leak.classes.iter().map(|of| (of.class.as_str(), of.instances)).collect();
@@ -115,8 +113,7 @@ fn weak_references_hold_nothing_and_can_be_followed_all_the_same() {
     let session = dump.class("com.acme.Session", object, &[], &[]);
     let held = dump.instance(session, &[]);
     let handle = dump.instance(own, &[Value::Ref(held)]);
-    let holder = dump.class("com.acme.Holder", object, &[("handle", Value::Ref(handle))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("handle", Value::Ref(handle))]);
     let bytes = dump.finish();
     let paths = |rules: Rules| {
         let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true, ways: 0 };
@@ -163,8 +160,7 @@ fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     let held = dump.instance(session, &[Value::Ref(secret)]);
     let key = text(&mut dump, "c0ffee");
     dump.instance(watcher, &[Value::Ref(key), Value::Ref(held)]);
-    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
     let whole = dump.finish();
     let file = DumpFile::of_bytes(whole.clone()).unwrap();
     let mut trimmed = Vec::new();
@@ -205,8 +201,7 @@ fn a_private_copy_keeps_no_number_but_those_that_rules_read() {
         let last = dump.instance(main, &[pin, kept, task, floor, over, task]);
         let first = dump.instance(main, &[task, Value::Ref(last), pin, floor, over, task]);
         let statics = [("kept", Value::Ref(first)), ("total", Value::Int(0x5ec2_0004))];
-        let holder = dump.class("com.acme.Holder", object, &statics, &[]);
-        dump.sticky(holder);
+        dump.root("com.acme.Holder", &statics);
         let whole = dump.finish();
         let rules = "[[rule]]\nclass = \"com.acme.Main\"\nfield = \"floor\"\nnot_leaking = \"0\"\n";
         let mut own = Rules::built_in().unwrap();
@@ -252,8 +247,7 @@ fn a_trimmed_dump_has_the_same_leaks_whatever_texts_their_paths_show() {
     let root = dump.class("android.view.ViewRootImpl", object, &[], &fields);
     let root = dump.instance(root, &[Value::Ref(map), Value::Ref(attributes), Value::Ref(second)]);
     let statics = [("kept", Value::Ref(map)), ("root", Value::Ref(root))];
-    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &statics);
     let whole = dump.finish();
     let mut trimmed = Vec::new();
     let file = DumpFile::of_bytes(whole.clone()).unwrap();
@@ -277,8 +271,7 @@ fn an_element_of_a_list_has_the_place_it_has_there() {
     let elements = dump.array(array, &[0, 0, 0, held]);
     let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
     let list = dump.instance(list, &[Value::Ref(elements)]);
-    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(list))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("kept", Value::Ref(list))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let text = tree(&found.leaks[0]);
     assert!(text.contains("↓ ArrayList[3]"), "{text}");
@@ -298,8 +291,7 @@ fn every_way_to_an_object_is_told_the_shortest_first() {
     for (class, field, value) in
         [("com.acme.A", "session", held), ("com.acme.B", "all", list), ("com.acme.C", "again", list)]
     {
-        let holder = dump.class(class, object, &[(field, Value::Ref(value))], &[]);
-        dump.sticky(holder);
+        dump.root(class, &[(field, Value::Ref(value))]);
     }
     let heap = heap(dump.finish());
     let ways = |most| {
@@ -319,8 +311,7 @@ fn a_known_leak_of_a_library_is_none_of_the_program() {
     dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
     let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL)]);
     let over = dump.instance(activity, &[Value::Bool(true)]);
-    let cached = dump.class("android.text.TextLine", object, &[("sCached", Value::Ref(over))], &[]);
-    dump.sticky(cached);
+    dump.root("android.text.TextLine", &[("sCached", Value::Ref(over))]);
     let found = analysis(dump.finish(), &[]);
     assert!(found.leaks.is_empty());
     let [leak] = found.library_leaks.as_slice() else { panic!("{:?}", found.library_leaks) };
@@ -350,8 +341,7 @@ fn a_map_holds_its_values_by_their_keys() {
     let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
     let held = dump.instance(session, &[Value::Bool(true)]);
     let map = map(&mut dump, "ada\x1b", held);
-    let holder = dump.class("com.acme.Holder", object, &[("sessions", Value::Ref(map))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("sessions", Value::Ref(map))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let path: Vec<_> = found.leaks[0].path.iter().map(|node| node.class.as_str()).collect();
     assert_eq!(path, ["com.acme.Holder", "java.util.HashMap", "com.acme.Session"]);
@@ -371,8 +361,7 @@ fn many_objects_in_one_collection_are_looked_at_together() {
     }
     let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
     let list = dump.instance(list, &[Value::Ref(next)]);
-    let holder = dump.class("com.acme.Holder", object, &[("list", Value::Ref(list))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("list", Value::Ref(list))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     assert!(found.about.odd.is_empty(), "{:?}", found.about.odd);
     let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks.len()) };
@@ -414,8 +403,7 @@ fn rings_of_entries_end() {
     dump.instance_at(second, node, &[Value::Ref(held), Value::Ref(second)]);
     let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
     let list = dump.instance(list, &[Value::Ref(first)]);
-    let holder = dump.class("com.acme.Holder", object, &[("list", Value::Ref(list))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("list", Value::Ref(list))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     assert_eq!(found.leaks.len(), 1);
 }
@@ -449,8 +437,7 @@ fn rules_of_the_user_find_what_memgate_does_not_know() {
     let closed = dump.instance(session, &[Value::Bool(true)]);
     let open = dump.instance(session, &[Value::Bool(false)]);
     let statics = [("a", Value::Ref(closed)), ("b", Value::Ref(open))];
-    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &statics);
     let file = DumpFile::of_bytes(dump.finish()).unwrap();
     let mut rules = Rules::built_in().unwrap();
     let text = "[[rule]]\nclass = \"com.acme.Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
@@ -474,8 +461,7 @@ fn what_two_objects_hold_is_retained_by_neither() {
     dump.instance_at(both, pair, &[Value::Ref(back), Value::Ref(0)]);
     dump.instance_at(back, pair, &[Value::Ref(both), Value::Ref(back)]);
     let top = dump.instance(pair, &[Value::Ref(left), Value::Ref(right)]);
-    let holder = dump.class("Holder", object, &[("top", Value::Ref(top))], &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &[("top", Value::Ref(top))]);
     let (index, dominators) = dominators(dump.finish());
     let of = |id| index.object(id).unwrap();
     let retained = |id| dominators.retained(of(id)).unwrap();
@@ -494,8 +480,7 @@ fn classes_of_one_name_are_one() {
     let [first, second] = [(); 2].map(|()| dump.class("Node", object, &[], &[("next", REF)]));
     let below = dump.instance(second, &[Value::Ref(0)]);
     let above = dump.instance(first, &[Value::Ref(below)]);
-    let holder = dump.class("Holder", object, &[("first", Value::Ref(above))], &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &[("first", Value::Ref(above))]);
     let (index, dominators) = dominators(dump.finish());
     let all = dominators.by_class(&index);
     let nodes: Vec<_> = all.iter().filter(|class| class.name == "Node").collect();
@@ -546,8 +531,7 @@ fn a_chain_of_a_million_objects_takes_no_stack() {
     for _ in 0..LONG {
         next = dump.instance(node, &[Value::Ref(next)]);
     }
-    let holder = dump.class("Holder", object, &[("first", Value::Ref(next))], &[]);
-    dump.sticky(holder);
+    dump.root("Holder", &[("first", Value::Ref(next))]);
     let bytes = dump.finish();
     // The last object of the chain is wanted: its path has a million steps.
     let first_made = format!("0x{:x}", 0x1000_0000 + 3 * 16);
@@ -584,8 +568,7 @@ fn a_dump_that_koom_cropped_has_its_arrays_again() {
         let bytes = [dump.bytes(&first), dump.bytes(&second)];
         let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);
         let held = dump.array(array, &bytes);
-        let holder = dump.class("com.acme.Holder", dump.object, &[("kept", Value::Ref(held))], &[]);
-        dump.sticky(holder);
+        dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
         let whole = dump.finish();
         let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
         let koom = DumpFile::of_bytes(cropped(&whole, id_bytes, &[&first, &second])).unwrap();
@@ -655,8 +638,7 @@ fn plugin() -> Vec<u8> {
     dump.class_at(plugin_class, "com.acme.Plugin", object, &[("last", Value::Ref(session))], &[]);
     let plugin = dump.instance(plugin_class, &[]);
     dump.loaded_by(0);
-    let holder = dump.class("com.acme.Holder", object, &[("held", Value::Ref(plugin))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("held", Value::Ref(plugin))]);
     dump.finish()
 }
 
@@ -706,8 +688,7 @@ fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
     dump.sticky(link);
     let chain = (0..9).fold(session, |next, _| dump.instance(link, &[Value::Ref(next)]));
     let statics = [("plugin", Value::Ref(plugin)), ("chain", Value::Ref(chain))];
-    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &statics);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let path = tree(&found.leaks[0]);
     assert!(path.contains("static Holder.chain") && !path.contains("<class>"), "{path}");
@@ -731,8 +712,7 @@ fn ruled(rule: &str) -> (usize, Vec<String>) {
     );
     let values = [Value::Byte(-1), Value::Ref(truth), Value::Ref(open), Value::Double(1.5), Value::Int(-7)];
     let session = dump.instance(session, &[&values[..], &[Value::Bool(true)]].concat());
-    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(session))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("kept", Value::Ref(session))]);
     let mut rules = Rules::built_in().unwrap();
     rules.add(rule).unwrap();
     let heap = Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &rules, &|_, _, _| ()).unwrap();
@@ -823,8 +803,7 @@ fn a_leak_in_a_lambda_has_one_fingerprint_in_every_run() {
         let session = dump.instance(session, &[]);
         let lambda = dump.class(lambda, object, &[], &[("arg$1", REF)]);
         let lambda = dump.instance(lambda, &[Value::Ref(session)]);
-        let bus = dump.class("com.acme.Bus", object, &[("listener", Value::Ref(lambda))], &[]);
-        dump.sticky(bus);
+        dump.root("com.acme.Bus", &[("listener", Value::Ref(lambda))]);
         let found = analysis(dump.finish(), &["com.acme.Session"]);
         (found.leaks[0].fingerprint.clone(), found.leaks[0].path[1].class.clone())
     };
@@ -849,8 +828,7 @@ fn characters_of_a_text_and_boxed_numbers_are_held_by_what_holds_them() {
     let array = dump.class("java.lang.Integer[]", object, &[], &[]);
     let numbers = dump.array(array, &[number]);
     let statics = [("text", Value::Ref(text)), ("numbers", Value::Ref(numbers))];
-    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &statics);
     let bytes = dump.finish();
     for (class, field, size) in [("byte[]", "text", 5000), ("java.lang.Integer", "numbers", 4)] {
         let found = analysis(bytes.clone(), &[class]);
@@ -874,8 +852,7 @@ fn a_field_with_the_name_of_a_weak_one_holds_what_it_refers_to() {
     let session = dump.class("com.acme.Session", object, &[], &[]);
     let session = dump.instance(session, &[]);
     let handle = dump.instance(own, &[Value::Ref(session), Value::Ref(0)]);
-    let holder = dump.class("com.acme.Holder", object, &[("handle", Value::Ref(handle))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("handle", Value::Ref(handle))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.unreachable) };
     assert!(tree(leak).contains("↓ Handle.referent\n"), "{}", tree(leak));
@@ -894,8 +871,7 @@ fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
     // Next to it are 3,000 other nodes, each of which holds it.
     let tops: Vec<u64> = (0..3000).map(|_| dump.instance(node, &[Value::Ref(top)])).collect();
     let tops = dump.array(all, &[&[top][..], &tops].concat());
-    let holder = dump.class("com.acme.Holder", object, &[("nodes", Value::Ref(tops))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("nodes", Value::Ref(tops))]);
     let found = analysis(dump.finish(), &["com.acme.Node"]);
     assert_eq!((found.attributed_objects, found.not_looked_at), (8002, 0));
     let labels = &found.leaks[0].path.last().unwrap().labels;
@@ -957,8 +933,7 @@ fn thousands_of_objects_in_places_of_one_kind_hide_no_other_leak() {
     let holders: Vec<u64> =
         (0..4).map(|at| dump.class(&format!("com.acme.Holder{at}"), object, &[], &[("next", REF)])).collect();
     let chain = holders.iter().fold(last, |held, class| dump.instance(*class, &[Value::Ref(held)]));
-    let holder = dump.class("com.acme.Registry", object, &[("all", Value::Ref(chain))], &[]);
-    dump.sticky(holder);
+    dump.root("com.acme.Registry", &[("all", Value::Ref(chain))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let mut told: Vec<u64> = found.leaks.iter().map(|leak| leak.instances).collect();
     told.sort_unstable();

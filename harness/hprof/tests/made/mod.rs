@@ -135,6 +135,12 @@ impl Dump {
         self.heap.extend(out);
     }
 
+    /// A class with these static fields, which the boot loader holds.
+    pub(crate) fn root(&mut self, name: &str, statics: &[(&str, Value)]) {
+        let class = self.class(name, self.object, statics, &[]);
+        self.sticky(class);
+    }
+
     /// The classes that follow have this loader; 0: the boot loader.
     pub(crate) const fn loaded_by(&mut self, loader: u64) {
         self.loader = loader;
