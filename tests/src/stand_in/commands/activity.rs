@@ -57,18 +57,9 @@ impl Shell<'_> {
         if self.device.api() < SET_AGENT_APP {
             return self.complain("Unknown command: set-agent-app", 255);
         }
-        match self.device.package(package) {
-            None => {
-                return self
-                    .complain(&format!("java.lang.SecurityException: Unknown package: {package}"), 255);
-            }
-            Some(known) if !known.debuggable => {
-                return self.complain(
-                    &format!("java.lang.SecurityException: Process not debuggable: {package}"),
-                    255,
-                );
-            }
-            Some(_) => {}
+        if self.device.package(package).is_none() {
+            let error = format!("java.lang.SecurityException: Unknown package: {package}");
+            return self.complain(&error, 255);
         }
         let mut state = self.device.state();
         match agent {

@@ -124,11 +124,8 @@ impl Shell<'_> {
                     .complain("run-as: usage: run-as <package-name> [--user <uid>] <command> [<args>]", 1);
             }
         };
-        let Some(known) = self.device.package(package) else {
+        if self.device.package(package).is_none() {
             return self.complain(&format!("run-as: unknown package: {package}"), 1);
-        };
-        if !known.debuggable {
-            return self.complain(&format!("run-as: package not debuggable: {package}"), 1);
         }
         let mut app = Shell {
             device: self.device,
