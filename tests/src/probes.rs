@@ -59,8 +59,7 @@ pub fn jars(jdk: &Jdk) -> String {
     let find = || {
         let project = Project::new("jvm-probes-jars");
         project.write("memgate.yaml", "version: 1\nmeasure: { screen: off }\n");
-        let run = ["run", "--"].map(str::to_owned).into_iter().chain(java(jdk, &[], &[RUNNER, "isClean"]));
-        let run = project.memgate(&run.collect::<Vec<_>>());
+        let run = project.run_command(&java(jdk, &[], &[RUNNER, "isClean"]));
         let options = std::fs::read_to_string(project.session().join("java/0001.options")).unwrap();
         let jars = options.trim_end().split(';').find_map(|pair| pair.strip_prefix("jars="));
         jars.unwrap_or_else(|| panic!("no jars in {options}\n{run}")).to_owned()

@@ -11,48 +11,22 @@ use crate::profile::profile_folder;
 use crate::{memgate, waiting};
 
 /// Environment variables of the caller that would change measurements or output.
-const REMOVED: [&str; 40] = [
-    "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
-    "ACTIONS_ID_TOKEN_REQUEST_URL",
-    "MEMGATE_ID_TOKEN",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "MEMGATE_AGENT_OPTIONS",
-    "GTEST_FILTER",
-    "CLICOLOR_FORCE",
-    "NO_COLOR",
-    "CI",
-    "COLUMNS",
-    "GITHUB_HEAD_REF",
-    "GITHUB_BASE_REF",
-    "GITHUB_REF",
-    "GITHUB_REF_NAME",
-    "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
-    "CI_COMMIT_REF_NAME",
-    "CI_PROJECT_DIR",
-    "WORKSPACE",
-    "GITHUB_WORKSPACE",
-    "GITHUB_ACTIONS",
-    "GITHUB_SHA",
-    "GITLAB_CI",
-    "CI_COMMIT_SHA",
-    "JENKINS_URL",
-    "GIT_COMMIT",
-    "BUILDKITE",
-    "CIRCLECI",
-    "TF_BUILD",
-    "BUILD_SOURCEVERSION",
-    "BUILD_SOURCEBRANCH",
-    "SYSTEM_PULLREQUEST_SOURCEBRANCH",
-    "SYSTEM_PULLREQUEST_TARGETBRANCH",
-    "BITBUCKET_BUILD_NUMBER",
-    "BITBUCKET_COMMIT",
-    "BITBUCKET_BRANCH",
-    "TEAMCITY_VERSION",
-    "BUILD_VCS_NUMBER",
-    "CI_PIPELINE_FORGE_URL",
-    "CI_COMMIT_BRANCH",
-];
+const REMOVED: &str = "\
+    ACTIONS_ID_TOKEN_REQUEST_TOKEN ACTIONS_ID_TOKEN_REQUEST_URL MEMGATE_ID_TOKEN LD_PRELOAD \
+    LD_LIBRARY_PATH MEMGATE_AGENT_OPTIONS GTEST_FILTER CLICOLOR_FORCE NO_COLOR CI COLUMNS \
+    GITHUB_HEAD_REF GITHUB_BASE_REF GITHUB_REF GITHUB_REF_NAME CI_MERGE_REQUEST_SOURCE_BRANCH_NAME \
+    CI_COMMIT_REF_NAME CI_PROJECT_DIR WORKSPACE GITHUB_WORKSPACE GITHUB_ACTIONS GITHUB_SHA GITLAB_CI \
+    CI_COMMIT_SHA JENKINS_URL GIT_COMMIT BUILDKITE CIRCLECI TF_BUILD BUILD_SOURCEVERSION \
+    BUILD_SOURCEBRANCH SYSTEM_PULLREQUEST_SOURCEBRANCH SYSTEM_PULLREQUEST_TARGETBRANCH \
+    BITBUCKET_BUILD_NUMBER BITBUCKET_COMMIT BITBUCKET_BRANCH TEAMCITY_VERSION BUILD_VCS_NUMBER \
+    CI_PIPELINE_FORGE_URL CI_COMMIT_BRANCH";
+
+/// Takes the variables away that the caller of the tests may have set.
+fn without_callers(command: &mut Command) {
+    for name in REMOVED.split_whitespace() {
+        command.env_remove(name);
+    }
+}
 
 /// A separate folder below the target folder; empty at first, kept afterwards for inspection.
 #[derive(Debug)]
@@ -70,6 +44,14 @@ impl Project {
         }
         fs::create_dir_all(&folder).unwrap();
         Self { folder }
+    }
+
+    /// A project in which the tests of this program have run.
+    #[must_use]
+    pub fn of_run(name: &str, program: &Path) -> (Self, Run) {
+        let project = Self::new(name);
+        let run = project.run(program);
+        (project, run)
     }
 
     /// Its folder.
@@ -104,9 +86,7 @@ impl Project {
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(memgate());
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
-        for name in REMOVED {
-            command.env_remove(name);
-        }
+        without_callers(&mut command);
         command
     }
 
@@ -121,15 +101,19 @@ impl Project {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{limit} && exec \"$0\" \"$@\"")]).arg(memgate.get_program());
         shell.args(memgate.get_args()).current_dir(&self.folder).stdin(Stdio::null());
-        for name in REMOVED {
-            shell.env_remove(name);
-        }
+        without_callers(&mut shell);
         self.finish(&mut shell)
     }
 
     /// Runs `memgate run -- PROGRAM`.
     pub fn run(&self, program: &Path) -> Run {
-        self.memgate(&["run".as_ref(), "--".as_ref(), program.as_os_str()])
+        self.run_command(&[program])
+    }
+
+    /// Runs `memgate run -- COMMAND`.
+    pub fn run_command<S: AsRef<OsStr>>(&self, command: &[S]) -> Run {
+        let command = command.iter().map(AsRef::as_ref);
+        self.memgate(&["run", "--"].map(OsStr::new).into_iter().chain(command).collect::<Vec<_>>())
     }
 
     /// Runs `memgate run --filter FILTER -- PROGRAM`.

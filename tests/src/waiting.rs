@@ -24,6 +24,22 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// After this long without output, hung programs have given all their answers.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// What becomes true in other processes does so long before.
+const HANG: Duration = Duration::from_secs(240);
+
+/// Asks until there is an answer, where no event tells when.
+#[track_caller]
+pub fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = ready() {
+            return value;
+        }
+        assert!(begun.elapsed() < HANG, "waited for {HANG:?} until {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A started program. Dropping the value kills a program that still runs.
 pub struct Running {
     name: String,
@@ -89,6 +105,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Its standard input.
     pub fn stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().unwrap()
@@ -97,17 +118,24 @@ impl Running {
     /// Waits for the next line of stdout, which must be `line`.
     #[track_caller]
     pub fn hears(&mut self, line: &str) {
+        let heard = self.line(line);
+        assert_eq!(heard, line, "{}", self.name);
+    }
+
+    /// Waits for the next line of stdout: `what`, in words.
+    #[track_caller]
+    pub fn line(&mut self, what: &str) -> String {
         let until = Instant::now() + self.patience;
         let end = loop {
             if let Some(end) = self.out[self.heard..].iter().position(|&byte| byte == b'\n') {
                 break self.heard + end;
             }
-            assert!(!self.over, "{} ended before it said `{line}`\n{}", self.name, self.said());
-            self.wait(until, line);
+            assert!(!self.over, "{} ended before it said `{what}`\n{}", self.name, self.said());
+            self.wait(until, what);
         };
         let heard = String::from_utf8_lossy(&self.out[self.heard..end]).into_owned();
         self.heard = end + 1;
-        assert_eq!(heard, line, "{}", self.name);
+        heard
     }
 
     /// Waits for the exit, and collects all output that [`Self::hears`] has not consumed.

@@ -28,29 +28,17 @@ use memgate_e2e::{Project, Run, samples};
 /// The sample `leaks`, run once without any configuration: confirming each leak takes two seconds by design.
 fn leaks_session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
-    SESSION.get_or_init(|| {
-        let project = Project::new("leaks");
-        let run = project.run(&samples::suite("leaks"));
-        (project, run)
-    })
+    SESSION.get_or_init(|| Project::of_run("leaks", &samples::suite("leaks")))
 }
 
 /// The sample `clean`, run once.
 fn clean_session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
-    SESSION.get_or_init(|| {
-        let project = Project::new("clean");
-        let run = project.run(&samples::suite("clean"));
-        (project, run)
-    })
+    SESSION.get_or_init(|| Project::of_run("clean", &samples::suite("clean")))
 }
 
 /// The sample `names`, run once.
 fn names_session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
-    SESSION.get_or_init(|| {
-        let project = Project::new("names");
-        let run = project.run(&samples::suite("names"));
-        (project, run)
-    })
+    SESSION.get_or_init(|| Project::of_run("names", &samples::suite("names")))
 }

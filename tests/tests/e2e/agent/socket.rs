@@ -4,9 +4,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use memgate_e2e::waiting::{Running, until};
 use memgate_e2e::{Project, agent, samples};
 use memgate_wire::reply::Reply;
 use memgate_wire::{BoundaryKind, Decoded, Frame, Order, WEBSOCKET_PROTOCOL, decode, encode};
@@ -20,32 +22,23 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// The guest continues by itself after [`DEADLINE`]: if a step takes half of that, the order was not taken.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// Starts two tests of the sample `leaks` with an agent that listens and waits for a client.
-fn guest(carrier: &str) -> Child {
-    Command::new(samples::suite("leaks"))
-        .arg("--gtest_filter=Leaks.Strdup:Levels/OneParameter.Loads/0")
-        .env("LD_PRELOAD", agent())
-        .env(
-            "MEMGATE_AGENT_OPTIONS",
-            format!("target=all;harness=1;wait_ms={};carrier={carrier};token={TOKEN}", DEADLINE.as_millis()),
-        )
-        .env_remove("LD_LIBRARY_PATH")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+/// Starts a program with an agent that listens.
+pub(crate) fn listening(program: &Path, arguments: &[&str], carrier: &str, options: &str) -> Running {
+    let options = format!("target=all;carrier={carrier};token={TOKEN};{options}");
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
+    Running::start(command.env_remove("LD_LIBRARY_PATH"))
+}
+
+/// Starts two tests of the sample `leaks`, which wait for a client.
+fn guest(carrier: &str) -> Running {
+    let filter = "--gtest_filter=Leaks.Strdup:Levels/OneParameter.Loads/0";
+    let waits = format!("harness=1;wait_ms={}", DEADLINE.as_millis());
+    listening(&samples::suite("leaks"), &[filter], carrier, &waits)
 }
 
 pub(crate) fn connected<S>(connect: impl Fn() -> std::io::Result<S>) -> S {
-    let begun = Instant::now();
-    loop {
-        match connect() {
-            Ok(stream) => return stream,
-            Err(why) => assert!(begun.elapsed() < DEADLINE, "nobody listens: {why}"),
-        }
-        // Nothing notifies us when a listener appears.
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("somebody listens", || connect().ok())
 }
 
 type Headers<'a> = &'a [(&'static str, String)];
@@ -82,6 +75,25 @@ fn bearer(token: &str) -> (&'static str, String) {
     ("authorization", format!("Bearer {token}"))
 }
 
+pub(crate) fn order(boundary: u32, reply: Reply) -> Message {
+    let mut bytes = Vec::new();
+    encode(&Frame::Order(Order { boundary, reply }), 1, &mut bytes);
+    Message::binary(bytes)
+}
+
+/// The frames of a message, which holds only whole ones.
+pub(crate) fn frames(message: &[u8]) -> Vec<Frame> {
+    let (mut at, mut frames) = (0, Vec::new());
+    while at < message.len() {
+        let Decoded::Frame { frame, bytes, .. } = decode(&message[at..], at as u64).unwrap() else {
+            panic!("a message holds whole frames")
+        };
+        at += bytes;
+        frames.push(frame);
+    }
+    frames
+}
+
 /// Reads the stream to its end and lets the guest continue at each boundary, by two orders that arrive
 /// together: one for the boundary before, and the one it waits for.
 fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
@@ -100,21 +112,10 @@ fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
             }
             Err(other) => panic!("{other} after {frames:#?}"),
         };
-        let mut at = 0;
-        while at < bytes.len() {
-            let Decoded::Frame { frame, bytes: length, .. } = decode(&bytes[at..], at as u64).unwrap() else {
-                panic!("a message holds whole frames")
-            };
-            at += length;
+        for frame in self::frames(&bytes) {
             if let Frame::Boundary(boundary) = &frame {
                 for sequence in [boundary.sequence - 1, boundary.sequence] {
-                    let mut order = Vec::new();
-                    encode(
-                        &Frame::Order(Order { boundary: sequence, reply: Reply::default() }),
-                        1,
-                        &mut order,
-                    );
-                    socket.write(Message::binary(order)).unwrap();
+                    socket.write(order(sequence, Reply::default())).unwrap();
                 }
                 // At the end of the process, the agent does not wait for the answer.
                 let sent = socket.flush();
@@ -166,8 +167,8 @@ fn an_app_listens_under_its_name_and_tells_its_own_figures() {
 }
 
 #[track_caller]
-fn passes(guest: Child) {
-    let output = guest.wait_with_output().unwrap();
+fn passes(guest: Running) {
+    let output = guest.output();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && told.contains("[  PASSED  ] 2 tests."), "{told}");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -8,9 +8,12 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use memgate_e2e::waiting::{Running, until};
 use memgate_e2e::{Project, Run, agent, memgate, samples, skip};
 use memgate_model::{RunReport, Verdict};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use crate::guest::DEEP;
 
 /// Nothing here takes longer, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -20,15 +23,6 @@ const BOUNDARY_WAIT: Duration = Duration::from_secs(2);
 /// Tests that leave much behind, from many places, then some that leave nothing.
 const SUITE: &str = r#"
 #include <gtest/gtest.h>
-#include <stdlib.h>
-static void *volatile sink;
-__attribute__((noinline)) void *deep(int depth, unsigned path);
-__attribute__((noinline)) void *left(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
-__attribute__((noinline)) void *right(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
-void *deep(int depth, unsigned path) {
-  if (depth == 0) return malloc(9 + path % 7);
-  return path & 1 ? left(depth - 1, path >> 1) : right(depth - 1, path >> 1);
-}
 static void much() { for (unsigned i = 0; i < 4000; i++) deep(12, i); }
 TEST(First, Clean) { free(malloc(9)); }
 TEST(Much, One) { much(); }
@@ -40,7 +34,7 @@ TEST(Last, Clean) { free(malloc(9)); }
 const PASSED: &str = "[  PASSED  ] 5 tests.";
 
 fn suite() -> PathBuf {
-    samples::own_suite("survive", SUITE)
+    samples::own_suite("survive", &[DEEP, SUITE].concat())
 }
 
 /// The flags with which `unshare` may create its own mounts here; reports if it may not.
@@ -314,22 +308,18 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
         format!("while ! [ -s {}/harness ]; do sleep 0.02; done; {script}", project.folder().display()),
     );
     let begun = Instant::now();
-    let mut harness = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let harness = Running::start(&mut command);
     project.write("harness", harness.id().to_string());
-    until("the tests have ended without their harness", || done.exists());
+    until("the tests have ended without their harness", || done.exists().then_some(()));
     let took = begun.elapsed();
-    kill_process(Pid::from_child(&harness), Signal::CONT).unwrap();
-    let mut status = None;
-    until("memgate ends", || {
-        status = harness.try_wait().unwrap();
-        status.is_some()
-    });
+    harness.signal(Signal::CONT);
+    let status = harness.output().status;
     assert!(
         took < undisturbed * 4 + BOUNDARY_WAIT + Duration::from_secs(4),
         "{took:?}, undisturbed {undisturbed:?}"
     );
     let report: RunReport = serde_json::from_str(&project.read(".memgate/latest/report.json")).unwrap();
-    assert_eq!(status.unwrap().code(), Some(report.exit_code));
+    assert_eq!(status.code(), Some(report.exit_code));
     let tests: usize = report.suites.iter().map(|s| s.tests.len()).sum();
     assert!(report.exit_code != 0 || tests == 3, "a pass only with all tests: {report:#?}");
 }
@@ -357,13 +347,4 @@ fn a_repeated_test_that_is_not_heard_of_is_ended_and_no_pass() {
     assert!(begun.elapsed() < DEADLINE, "it took {:?}", begun.elapsed());
     run.ends_with(2).says("nothing was recorded for 2 s");
     assert_eq!(run.test("Leaves.ItsHarness").verdict, Verdict::Error);
-}
-
-fn until(what: &str, mut ready: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !ready() {
-        assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
-        // Another process does it: there is no event to wait for.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -3,20 +3,19 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use memgate_e2e::{Project, agent, samples};
+use memgate_e2e::waiting::Running;
+use memgate_e2e::{Project, samples};
 use memgate_wire::reply::Reply;
-use memgate_wire::spool::order;
-use memgate_wire::{Boundary, BoundaryKind, Decoded, Frame, Order, WEBSOCKET_PROTOCOL, decode, encode};
-use rustix::process::{Pid, Signal, kill_process};
-use tungstenite::client::IntoClientRequest as _;
-use tungstenite::http::HeaderValue;
+use memgate_wire::{Boundary, BoundaryKind, Frame, spool};
+use rustix::process::Signal;
 use tungstenite::{Message, WebSocket};
 
-const TOKEN: &str = "correct-horse-battery-staple";
+use crate::agent::socket::{connected, frames, let_in, listening, order};
+use crate::guest::DEEP;
+
 /// Nothing here takes longer, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a guest may wait for a peer: once for a first answer that does not come, and once until its last
@@ -27,23 +26,14 @@ const MOST_WAITS: u32 = 2;
 /// Tests that leave much behind: more than a socket buffers, so that the peer has to read it.
 const MUCH: &str = r#"
 #include <gtest/gtest.h>
-#include <stdlib.h>
-static void *volatile sink;
-__attribute__((noinline)) void *deep(int depth, unsigned path);
-__attribute__((noinline)) void *left(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
-__attribute__((noinline)) void *right(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
-void *deep(int depth, unsigned path) {
-  if (depth == 0) return malloc(9 + path % 7);
-  return path & 1 ? left(depth - 1, path >> 1) : right(depth - 1, path >> 1);
-}
 class Much : public testing::TestWithParam<int> {};
 TEST_P(Much, Left) { for (unsigned i = 0; i < 20000; i++) deep(15, i); }
 INSTANTIATE_TEST_SUITE_P(All, Much, testing::Range(0, 6));
 "#;
 
-/// A tested process that listens; killed if a test fails.
+/// A tested process that listens.
 struct Guest {
-    child: Child,
+    running: Running,
     socket: PathBuf,
     begun: Instant,
     _project: Project,
@@ -53,52 +43,31 @@ impl Guest {
     fn start(name: &str, wait: Duration, expects_a_harness: bool) -> Self {
         let project = Project::new(name);
         let socket = project.folder().join("s");
-        let child = Command::new(samples::own_suite("much", MUCH))
-            .env("LD_PRELOAD", agent())
-            .env(
-                "MEMGATE_AGENT_OPTIONS",
-                format!(
-                    "target=all;harness={};wait_ms={};carrier=unix:{};token={TOKEN}",
-                    u8::from(expects_a_harness),
-                    wait.as_millis(),
-                    socket.display()
-                ),
-            )
-            .env_remove("LD_LIBRARY_PATH")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self { child, socket, begun: Instant::now(), _project: project }
+        let program = samples::own_suite("much", &[DEEP, MUCH].concat());
+        let options = format!("harness={};wait_ms={}", u8::from(expects_a_harness), wait.as_millis());
+        let begun = Instant::now();
+        let running = listening(&program, &[], &format!("unix:{}", socket.display()), &options);
+        Self { running, socket, begun, _project: project }
     }
 
     fn connect(&self) -> UnixStream {
-        connect(&self.socket)
+        let stream = connected(|| UnixStream::connect(&self.socket));
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream
     }
 
     /// Checks that it ends as it does alone, delayed by no more than `waits`.
     #[track_caller]
-    fn passes(mut self, alone: Duration, waits: Duration) {
-        let mut told = String::new();
-        // Read to the end first, so that a full pipe cannot delay the exit.
-        self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
-        let mut complained = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
-        let status = self.child.wait().unwrap();
+    fn passes(self, alone: Duration, waits: Duration) {
+        let output = self.running.output();
         let took = self.begun.elapsed();
-        assert!(status.success() && told.contains("[  PASSED  ] 6 tests."), "{status}\n{told}\n{complained}");
-        assert_eq!(complained, "");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("[  PASSED  ] 6 tests."), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         // The machine may be busy with other tests; a wait at each of the twelve boundaries would still
         // exceed the limit.
         let limit = alone * 4 + waits + Duration::from_secs(4);
         assert!(took < limit, "it took {took:?}, alone {alone:?} and may wait {waits:?}");
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 
@@ -113,45 +82,15 @@ fn alone() -> Duration {
     })
 }
 
-fn connect(path: &Path) -> UnixStream {
-    let begun = Instant::now();
-    loop {
-        match UnixStream::connect(path) {
-            Ok(stream) => {
-                stream.set_read_timeout(Some(DEADLINE)).unwrap();
-                return stream;
-            }
-            Err(why) => assert!(begun.elapsed() < DEADLINE, "nobody listens: {why}"),
-        }
-        // Nothing notifies us when a listener appears.
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn let_in(stream: UnixStream) -> WebSocket<UnixStream> {
-    let mut request = "ws://localhost/".into_client_request().unwrap();
-    let headers = request.headers_mut();
-    headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {TOKEN}")).unwrap());
-    headers.insert("sec-websocket-protocol", HeaderValue::from_static(WEBSOCKET_PROTOCOL));
-    tungstenite::client(request, stream).unwrap_or_else(|why| panic!("{why}")).0
-}
-
 fn ordered(boundary: u32, bits: u32) -> Message {
-    let mut bytes = Vec::new();
-    encode(&Frame::Order(Order { boundary, reply: Reply::of(bits) }), 1, &mut bytes);
-    Message::binary(bytes)
+    order(boundary, Reply::of(bits))
 }
 
 /// Reads until a boundary of this kind arrives.
 fn boundary(socket: &mut WebSocket<UnixStream>, kind: BoundaryKind) -> Boundary {
     loop {
         let Message::Binary(bytes) = socket.read().unwrap() else { continue };
-        let mut at = 0;
-        while at < bytes.len() {
-            let Decoded::Frame { frame, bytes: length, .. } = decode(&bytes[at..], at as u64).unwrap() else {
-                panic!("a message holds whole frames")
-            };
-            at += length;
+        for frame in frames(&bytes) {
             match frame {
                 Frame::Boundary(found) if found.kind == kind => return found,
                 _ => {}
@@ -197,10 +136,9 @@ fn a_peer_that_is_stopped_and_goes_on_still_finds_an_agent_that_speaks() {
     let guest = Guest::start("survive-guest-stopped", DEADLINE, true);
     let mut socket = let_in(guest.connect());
     let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
-    let pid = Pid::from_child(&guest.child);
-    kill_process(pid, Signal::STOP).unwrap();
+    guest.running.signal(Signal::STOP);
     socket.send(ordered(begin.sequence, 0)).unwrap();
-    kill_process(pid, Signal::CONT).unwrap();
+    guest.running.signal(Signal::CONT);
     let first = boundary(&mut socket, BoundaryKind::TestStart);
     assert!(first.sequence > begin.sequence);
     drop(socket);
@@ -254,7 +192,7 @@ fn a_flood_of_orders_for_other_boundaries_neither_stops_the_tests_nor_holds_up_t
     let flood = std::thread::spawn(move || {
         let mut sent = 0_u64;
         // Each order would end the process if it were for the current boundary.
-        while socket.write(ordered(0, order::STOP)).and_then(|()| socket.flush()).is_ok() {
+        while socket.write(ordered(0, spool::order::STOP)).and_then(|()| socket.flush()).is_ok() {
             sent += 1;
         }
         sent
@@ -278,7 +216,7 @@ fn an_order_for_another_boundary_is_not_obeyed_when_its_sender_goes() {
     let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
     // The guest waits at the first boundary. It continues because the peer is gone, not because of the order
     // sent before.
-    socket.send(ordered(begin.sequence - 1, order::STOP)).unwrap();
+    socket.send(ordered(begin.sequence - 1, spool::order::STOP)).unwrap();
     drop(socket);
     guest.passes(alone, Duration::ZERO);
 }

@@ -53,11 +53,7 @@ TEST(Other, Closes) {
 
 fn session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
-    SESSION.get_or_init(|| {
-        let project = Project::new("handles");
-        let run = project.run(&samples::own_suite("handles", SUITE));
-        (project, run)
-    })
+    SESSION.get_or_init(|| Project::of_run("handles", &samples::own_suite("handles", SUITE)))
 }
 
 #[track_caller]

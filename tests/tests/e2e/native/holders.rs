@@ -67,12 +67,9 @@ const TRUTH: [(&str, Reach, &str, &str, usize); 43] = {
 fn session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
     SESSION.get_or_init(|| {
-        let project = Project::new("holders");
         let source = samples::sources().join("holders.cc");
         let flags = ["-std=c++17", "-O1", "-g", source.to_str().unwrap(), "-lgtest", "-lpthread"];
-        let program = samples::compile("holders", "c++", &flags, &[]);
-        let run = project.run(&program);
-        (project, run)
+        Project::of_run("holders", &samples::compile("holders", "c++", &flags, &[]))
     })
 }
 

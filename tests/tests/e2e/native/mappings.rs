@@ -16,11 +16,7 @@ const SUITE: &str = include_str!("../../../samples/native/mappings.cc");
 
 fn session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
-    SESSION.get_or_init(|| {
-        let project = Project::new("mappings");
-        let run = project.run(&samples::own_suite("mappings", SUITE));
-        (project, run)
-    })
+    SESSION.get_or_init(|| Project::of_run("mappings", &samples::own_suite("mappings", SUITE)))
 }
 
 fn mapped(run: &Run, test: &str) -> Vec<Leak> {

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, Run, peer, repository, samples};
 use memgate_model::{RunReport, Verdict};
 use serde_json::Value;
@@ -17,7 +18,7 @@ pub(crate) const PASSWORD: &str = "hunter2 ä";
 
 /// A server in one of the modes of `tests/peers/smtp.py`; it ends when its stdin is closed.
 pub(crate) struct Server {
-    child: Child,
+    _running: Running,
     pub(crate) port: u16,
     folder: PathBuf,
 }
@@ -26,20 +27,11 @@ impl Server {
     pub(crate) fn start(mode: &str, folder: &Path) -> Option<Self> {
         let python = peer("venv/bin/python")?;
         fs::create_dir_all(folder).unwrap();
-        let mut child = Command::new(python)
-            .arg(repository().join("tests/peers/smtp.py"))
-            .arg(mode)
-            .arg(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // The server prints an error for every peer that disconnects early.
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().parse().unwrap_or_else(|_| panic!("the server says no port: {line:?}"));
-        Some(Self { child, port, folder: folder.to_owned() })
+        let mut command = Command::new(python);
+        command.arg(repository().join("tests/peers/smtp.py")).arg(mode).arg(folder);
+        let mut running = Running::start(command.stdin(Stdio::piped()));
+        let port = running.line("its port").parse().unwrap();
+        Some(Self { _running: running, port, folder: folder.to_owned() })
     }
 
     pub(crate) fn mails(&self) -> Vec<(Value, Value)> {
@@ -54,13 +46,6 @@ impl Server {
             mails.push((serde_json::from_slice(&envelope).unwrap(), read(&python, &eml)));
         }
         unreachable!("numbers do not end")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        self.child.wait().unwrap();
     }
 }
 

@@ -2,10 +2,10 @@
 //! a real server.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, Run, peer, repository};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::server::upload::{RUN, free_address, project, serve};
 
 /// It ends when its stdin is closed.
 struct Issuer {
-    child: Child,
+    _running: Running,
     address: String,
 }
 
@@ -22,23 +22,11 @@ impl Issuer {
     fn start(folder: &Path) -> Option<Self> {
         let python = peer("venv/bin/python")?;
         fs::create_dir_all(folder).unwrap();
-        let mut child = Command::new(python)
-            .arg(repository().join("tests/peers/issuer.py"))
-            .arg(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Some(Self { child, address: format!("http://127.0.0.1:{}", line.trim()) })
-    }
-}
-
-impl Drop for Issuer {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        self.child.wait().unwrap();
+        let mut command = Command::new(python);
+        command.arg(repository().join("tests/peers/issuer.py")).arg(folder);
+        let mut running = Running::start(command.stdin(Stdio::piped()));
+        let address = format!("http://127.0.0.1:{}", running.line("its port"));
+        Some(Self { _running: running, address })
     }
 }
 

@@ -2,15 +2,11 @@
 //! still judged.
 
 use std::fs;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
+use memgate_e2e::waiting::{Running, until};
 use memgate_e2e::{Project, Run, samples, truth};
 use memgate_model::{Outcome, Verdict};
-use rustix::process::{Pid, Signal, kill_process};
-
-/// Longer than anything here takes.
-const DEADLINE: Duration = Duration::from_secs(30);
+use rustix::process::Signal;
 
 #[track_caller]
 fn says_that_after_did_not_run(run: &Run, ended_in: &str) {
@@ -273,16 +269,10 @@ fn a_missing_program_is_told_with_a_hint() {
 fn ctrl_c_stops_the_tests_and_keeps_the_session() {
     let project = Project::new("interrupted");
     let program = samples::suite("hang");
-    let mut memgate = project
-        .command(&["run", "--", program.to_str().unwrap()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let memgate = Running::start(&mut project.command(&["run", "--", program.to_str().unwrap()]));
     let guest = until("the test hangs", || hanging(&project));
-    kill_process(pid(&memgate), Signal::INT).unwrap();
-    let status = until("memgate ends", || memgate.try_wait().unwrap());
-    assert_eq!(status.code(), Some(130));
+    memgate.signal(Signal::INT);
+    assert_eq!(memgate.output().status.code(), Some(130));
     until("the tests have ended", || (!fs::exists(format!("/proc/{guest}")).unwrap()).then_some(()));
 
     let gate = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
@@ -300,20 +290,4 @@ fn hanging(project: &Project) -> Option<u32> {
         .map(|entry| entry.path())
         .find(|path| fs::read(path).is_ok_and(|bytes| bytes.windows(4).any(|word| word == b"Hang")))?;
     name.file_name()?.to_str()?.split('-').next()?.parse().ok()
-}
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_child(child)
-}
-
-fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = ready() {
-            return value;
-        }
-        assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
-        // Another process makes it ready: there is no event to wait for.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -2,10 +2,9 @@
 //! tests run.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use memgate_e2e::jvm::{self, Jdk};
-use memgate_e2e::waiting::Running;
+use memgate_e2e::waiting::{Running, until};
 use memgate_e2e::{Project, Run, probes};
 use memgate_model::{Followed, FollowedSite};
 
@@ -13,8 +12,7 @@ fn run(jdk: &Jdk, name: &str, follow: &str) -> Run {
     let project = Project::new(&format!("jvm-follow-{name}-{}", jdk.release));
     project.write("memgate.yaml", format!("version: 1\nmeasure: {{ screen: off, java: {{ {follow} }} }}\n"));
     let java = probes::java(jdk, &[], &[probes::RUNNER, "writesNotes"]);
-    let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(java).collect();
-    project.memgate(&arguments)
+    project.run_command(&java)
 }
 
 fn followed(run: &Run) -> Followed {
@@ -110,13 +108,10 @@ fn so_many_objects_are_followed_and_so_many_sites_reported_as_are_asked_for() {
     }
 }
 
-/// Waits until the file contains this text. The limit only ends a hang; a busy machine may be slow.
+/// Waits until the file contains this text.
 fn wait_for(project: &Project, file: &str, text: &str) {
-    let began = Instant::now();
-    while fs::read_to_string(project.folder().join(file)).ok().as_deref() != Some(text) {
-        assert!(began.elapsed() < Duration::from_secs(240), "no `{text}` in {file}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let path = project.folder().join(file);
+    until(text, || fs::read_to_string(&path).is_ok_and(|found| found == text).then_some(()));
 }
 
 #[test]
@@ -171,8 +166,7 @@ fn a_session_without_followed_objects_says_how_to_get_them() {
     let project = Project::new("jvm-follow-none");
     project.write("memgate.yaml", "version: 1\nmeasure: { screen: off }\n");
     let java = probes::java(&jdk, &[], &[probes::RUNNER, "isClean"]);
-    let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(java).collect();
-    project.memgate(&arguments);
+    project.run_command(&java);
     project
         .memgate(&["follow"])
         .ends_with(2)

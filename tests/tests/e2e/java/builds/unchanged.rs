@@ -20,7 +20,7 @@ class CleanTest {
 fn run(project: &Project, jdk: &Jdk, options: &[&str], sources: &[(&str, &str)]) -> Run {
     let classes = junit::compile(jdk, project.folder(), sources);
     let java = junit::java(jdk, options, &classes);
-    project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>())
+    project.run_command(&java)
 }
 
 /// When the agent is notified of the JVM's end, the threads of these collectors are gone: a collection would

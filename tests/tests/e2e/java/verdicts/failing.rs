@@ -180,7 +180,7 @@ fn junit_4_tells_which_tests_failed() {
     let classes = junit::compile(&jdk, project.folder(), &[("FourTest", FOUR), ("CodecTest", CODEC)]);
     let mut java = junit::java4(&jdk, &classes, "FourTest");
     java.push("CodecTest".to_owned());
-    let run = project.memgate(&[&["run", "--"].map(str::to_owned)[..], &java].concat());
+    let run = project.run_command(&java);
     run.ends_with(1);
     let skipped = run.test("FourTest.runsOnce");
     assert_eq!(skipped.reason, "not screened: it is skipped when it is repeated", "{run}");
@@ -217,7 +217,7 @@ fn the_rest_of_a_parameterized_class_is_screened_too() {
     let project = Project::new("junit-failing-parameters");
     let classes = junit::compile(&jdk, project.folder(), &[("PagesTest", PAGES)]);
     let java = junit::java_vintage(&jdk, &classes);
-    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    let run = project.run_command(&java);
     run.ends_with(1);
     for (test, verdict) in
         [("keeps", Verdict::Fail), ("drops", Verdict::Pass), ("passesOnce", Verdict::NotJudged)]
@@ -320,7 +320,7 @@ fn what_a_test_runs_itself_is_no_test_of_the_build() {
         (five, ["ExtensionTest.reportsFailure", "ExtensionTest.reportsFailureInAnotherThread"]),
         (junit::java4(&jdk, &classes, "RuleTest"), ["RuleTest.reportsFailure", "RuleTest.isClean"]),
     ] {
-        let run = project.memgate(&[&["run", "--"].map(str::to_owned)[..], &java].concat());
+        let run = project.run_command(&java);
         run.ends_with(0);
         assert_eq!(run.suite().tests.len(), tests.len(), "{run}");
         for test in tests {
@@ -341,7 +341,7 @@ fn without_a_screen_nothing_is_judged() {
     let source = "class CleanTest { @org.junit.jupiter.api.Test void isClean() {} }";
     let classes = junit::compile(&jdk, project.folder(), &[("CleanTest", source)]);
     let java = junit::java(&jdk, &[], &classes);
-    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    let run = project.run_command(&java);
     run.ends_with(0).says("nothing was judged of 1 test");
     let report = run.report();
     assert_eq!((report.verdict, report.suites[0].verdict), (Verdict::NotJudged, Verdict::NotJudged), "{run}");

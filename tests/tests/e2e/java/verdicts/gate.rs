@@ -42,7 +42,7 @@ fn the_recording_of_a_confirmation_alone_fails_what_the_run_failed() {
     let project = Project::new("junit-gate");
     let classes = junit::compile(&jdk, project.folder(), &[("LeaksTest", LEAKS)]);
     let java = junit::java(&jdk, &[], &classes);
-    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    let run = project.run_command(&java);
     run.ends_with(1);
     let suite = run.suite();
     let mut confirmed = Vec::new();

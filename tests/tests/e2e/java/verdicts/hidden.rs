@@ -106,8 +106,7 @@ fn a_leak_of_arrays_or_descriptors_alone_is_found_and_one_that_needs_another_cla
     let project = Project::new("java-hidden");
     let classes = junit::compile(&jdk, project.folder(), &SOURCES);
     let java = junit::java(&jdk, &[], &classes);
-    let command = ["run", "--"].map(str::to_owned).into_iter().chain(java);
-    let run = project.memgate(&command.collect::<Vec<_>>());
+    let run = project.run_command(&java);
 
     let buffers = run.test("BuffersTest.keeps");
     assert_eq!(buffers.verdict, Verdict::Fail, "{run}");

@@ -14,8 +14,7 @@ fn run(jdk: &Jdk, name: &str, settings: &str, tests: &[&str]) -> (Project, Run) 
     let project = Project::new(&format!("jvm-memory-{name}-{}", jdk.release));
     project.write("memgate.yaml", settings);
     let java = probes::java(jdk, &["-Xmx48m"], &[&[probes::RUNNER], tests].concat());
-    let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(java).collect();
-    let run = project.memgate(&arguments);
+    let run = project.run_command(&java);
     (project, run)
 }
 

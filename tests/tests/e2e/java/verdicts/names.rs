@@ -120,7 +120,7 @@ fn tests_of_enclosed_classes_have_short_names_in_vintage_too() {
         }";
     let project = junit::project("names-enclosed", &jdk, &[("TilesTest", tiles)]);
     let java = junit::java_vintage(&jdk, &project.folder().join("classes"));
-    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    let run = project.run_command(&java);
     run.ends_with(1);
     assert_eq!(run.test("com.example.TilesTest.Open/keeps").verdict, Verdict::Fail, "{run}");
     assert_eq!(run.test("com.example.TilesTest.Open/drops").verdict, Verdict::Pass, "{run}");
@@ -143,8 +143,7 @@ fn no_test_of_a_junit_3_suite_fails_for_the_leak_of_another_one_below_it() {
         }";
     let project = junit::project("names-junit3", &jdk, &[("NestedTest", nested)]);
     let java = junit::java4(&jdk, &project.folder().join("classes"), "com.example.NestedTest");
-    let words = ["run", "--"].map(str::to_owned).into_iter().chain(java);
-    let run = project.memgate(&words.collect::<Vec<_>>());
+    let run = project.run_command(&java);
     run.ends_with(1);
     let whole = run.test("com.example.NestedTest");
     assert!(whole.is_class && whole.verdict == Verdict::Fail, "{run}");

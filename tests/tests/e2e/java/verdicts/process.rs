@@ -61,8 +61,7 @@ fn a_program_that_halts_is_not_measured() {
 fn without_an_argument_that_repeats_its_work_it_is_not_measured_and_says_what_to_do() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
     let words = probes::java(&jdk, &[], &["com.example.Replay", "leaks", "3"]);
-    let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(words).collect();
-    let run = Project::new("jvm-program-plain").memgate(&arguments);
+    let run = Project::new("jvm-program-plain").run_command(&words);
     run.ends_with(2);
     assert!(run.problems().contains("name the argument that repeats its work, as {n}"), "{}", run.problems());
 }
