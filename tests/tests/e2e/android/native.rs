@@ -3,30 +3,27 @@
 //! agent.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use memgate_e2e::samples::successful;
-use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
+use memgate_e2e::stand_in::{Adb, StandIn, adbs};
 use memgate_e2e::{Project, Run};
 use memgate_model::{LeakKind, Metric, Verdict};
 
-use crate::android::instrumentation::app::{TESTS, decoder, device_with_decoder, device_with_wrap, project};
+use crate::android::instrumentation::app::{
+    TESTS, decoder, device_with_decoder, device_with_wrap, project, run_on,
+};
 
 const KEEPS: &str = "com.example.tracks.DecoderTest.keepsWhatItDecoded";
 const FREES: &str = "com.example.tracks.DecoderTest.freesWhatItDecoded";
 
 /// Runs the tests with native code; `more` are keys of the suite.
-pub(crate) fn run(project: &Project, agents: &Path, adb: &Adb, device: &StandIn, more: &str) -> Run {
-    let server = AdbServer::start(adb);
-    server.connect(device);
+pub(crate) fn run(project: &Project, adb: &Adb, device: &StandIn, more: &str) -> Run {
     let suite = format!(
         "version: 1\nsuites:\n  native:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 60s\n    arguments: {{ class: com.example.tracks.DecoderTest }}\n{more}"
     );
     project.write("memgate.yaml", suite);
-    let mut command = project.command(&["run"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", agents);
-    project.finish(&mut command)
+    run_on(adb, device, project, &["run"])
 }
 
 /// Symbols in the stack of the leaking test: functions, and places as `file:line`.
@@ -48,7 +45,7 @@ const NAMED: [&str; 3] =
 fn a_stripped_library_of_an_app_is_named_by_the_file_of_its_build_and_by_no_other() {
     let Some((adb, whole)) = adbs().pop().zip(decoder(&["-Wl,--build-id=sha1"])) else { return };
     let other = decoder(&["-Wl,--build-id=sha1", "-O2"]).unwrap();
-    let (project, agents) = project("android-symbols", "");
+    let project = project("android-symbols", "");
     for (folder, library) in [("this", &whole), ("other", &other)] {
         fs::create_dir_all(project.folder().join(folder).join("out/x86_64")).unwrap();
         fs::copy(library, project.folder().join(folder).join("out/x86_64/libtracks.so")).unwrap();
@@ -56,7 +53,7 @@ fn a_stripped_library_of_an_app_is_named_by_the_file_of_its_build_and_by_no_othe
     let installed = project.folder().join("libtracks.so");
     successful(Command::new("strip").arg("-o").arg(&installed).arg(&whole));
     let Some((device, _app)) = device_with_decoder(34, installed.clone()) else { return };
-    let ran = run(&project, &agents, &adb, &device, "    symbols: [other, this]\n");
+    let ran = run(&project, &adb, &device, "    symbols: [other, this]\n");
     ran.ends_with(1);
     assert_eq!(named(&ran), NAMED, "{ran}");
     device.assert_clean();
@@ -124,7 +121,7 @@ pub(crate) fn is_judged(run: &Run) {
 #[test]
 fn a_native_leak_of_an_app_is_named_by_its_own_library_and_clean_tests_pass() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device_with_wrap(34)) else { return };
-    let (project, agents) = project("android-native", "");
-    is_judged(&run(&project, &agents, &adb, &device, ""));
+    let project = project("android-native", "");
+    is_judged(&run(&project, &adb, &device, ""));
     device.assert_clean();
 }

@@ -294,7 +294,8 @@ fn tests_of_an_app_are_divided_by_class() {
     let Some((adb, (device, _app))) = adbs().pop().zip(app::device(34)) else { return };
     let server = AdbServer::start(&adb);
     server.connect(&device);
-    let (project, agents) = app::project("partition-app", "    timeout: 300s\n");
+    let project = app::project("partition-app", "    timeout: 300s\n");
+    let agents = project.folder().join(app::AGENTS);
     let prepare = |command: &mut Command| {
         command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     };

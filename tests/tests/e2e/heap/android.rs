@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use memgate::device::heap_dump::dump;
 use memgate_adb::AdbError;
-use memgate_e2e::stand_in::{Adb, AdbServer, Instrument, Instrumentation, StandIn, Terminal, adbs};
+use memgate_e2e::stand_in::{Adb, Instrument, Instrumentation, StandIn, Terminal, adbs};
 use memgate_e2e::{Project, Run};
 use memgate_model::Verdict;
 
 use crate::android::adb::client::{LONG, block_on, client, with_device};
-use crate::android::instrumentation::app::{device, project};
+use crate::android::instrumentation::app::{device, project, run_on};
 
 const BEGINNING: &[u8] = b"JAVA PROFILE 1.0.3\0 and much more";
 /// The record that ends a dump.
@@ -115,12 +115,8 @@ const HISTORY: &str = "h1-5ef15b6d14c22227";
 const OWNER: &str = "com.example.tracks.HistoryActivity";
 
 fn with_heap(adb: &Adb, device: &StandIn, heap: &str, chosen: &[&str]) -> (Project, Run) {
-    let server = AdbServer::start(adb);
-    server.connect(device);
     let settings = format!("    timeout: 300s\n    heap: {heap}\n");
-    let (project, agents) = project(&format!("instrumentation-heap-{}", chosen[1]), &settings);
-    let mut command = project.command(&[&["run"], chosen].concat());
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let run = project.finish(&mut command);
+    let project = project(&format!("instrumentation-heap-{}", chosen[1]), &settings);
+    let run = run_on(adb, device, &project, &[&["run"], chosen].concat());
     (project, run)
 }

@@ -12,11 +12,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::{compile, successful};
-use memgate_e2e::stand_in::{Builder, Instrument, Instrumentation, Package, StandIn, Terminal};
-use memgate_e2e::{Project, agent, repository, skip_without, waiting};
+use memgate_e2e::stand_in::{
+    Adb, AdbServer, Builder, Instrument, Instrumentation, Package, StandIn, Terminal,
+};
+use memgate_e2e::{Project, Run, agent, repository, skip_without, waiting};
 use tempfile::TempDir;
 
 pub(crate) const APP: &str = "com.example.tracks";
+/// The folder of a project with the agents for Android.
+pub(crate) const AGENTS: &str = "agents";
 pub(crate) const TESTS: &str = "com.example.tracks.test";
 pub(crate) const RUNNER: &str = "androidx.test.runner.AndroidJUnitRunner";
 /// Robolectric 4.14 supports Java releases up to 23; this one is used.
@@ -264,8 +268,8 @@ fn installed(device: Builder, tracks: Tracks) -> (StandIn, Tracks) {
     (device.instrument(tracks.clone()).start(), tracks)
 }
 
-/// A folder in which `memgate run` finds the suite, and the agent for the device's ABI.
-pub(crate) fn project(name: &str, more: &str) -> (Project, PathBuf) {
+/// A folder in which `memgate run` finds the suite, with the agent for the device's ABI in [`AGENTS`].
+pub(crate) fn project(name: &str, more: &str) -> Project {
     let project = Project::new(name);
     let failing = format!(
         "  failing:\n    runner: instrumentation\n    package: {TESTS}\n    arguments: {{ class: com.example.tracks.FailingTest }}\n{more}"
@@ -274,10 +278,34 @@ pub(crate) fn project(name: &str, more: &str) -> (Project, PathBuf) {
         "memgate.yaml",
         format!("version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n{more}{failing}"),
     );
-    let agents = project.folder().join("agents");
-    fs::create_dir_all(agents.join("x86_64")).unwrap();
-    fs::copy(agent(), agents.join("x86_64/libmemgate_agent.so")).unwrap();
-    (project, agents)
+    let agents = project.folder().join(AGENTS).join("x86_64");
+    fs::create_dir_all(&agents).unwrap();
+    fs::copy(agent(), agents.join("libmemgate_agent.so")).unwrap();
+    project
+}
+
+/// Writes a memgate.yaml whose only suite is `tracks`; `more` are keys of the suite.
+pub(crate) fn configure(project: &Project, settings: &str, more: &str) {
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\n{settings}suites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n{more}"
+        ),
+    );
+}
+
+/// A command that finds the devices of this server and the agents for them.
+pub(crate) fn on_devices(project: &Project, server: &AdbServer, arguments: &[&str]) -> Command {
+    let mut command = project.command(arguments);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", project.folder().join(AGENTS));
+    command
+}
+
+/// Types `memgate ARGUMENTS` where this adb finds this device.
+pub(crate) fn run_on(adb: &Adb, device: &StandIn, project: &Project, arguments: &[&str]) -> Run {
+    let server = AdbServer::start(adb);
+    server.connect(device);
+    project.finish(&mut on_devices(project, &server, arguments))
 }
 
 impl Tracks {

@@ -4,12 +4,12 @@
 
 use std::path::PathBuf;
 
-use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
+use memgate_e2e::stand_in::{StandIn, adbs};
 use memgate_e2e::{Project, Run};
 use memgate_model::{BoundaryQuality, Leak, Runner, Verdict};
 
 use crate::android::instrumentation::app::{
-    TESTS, Tracks, device as device_in_hotspot, device_in_art, project,
+    Tracks, configure, device as device_in_hotspot, device_in_art, project, run_on,
 };
 
 const TILE: &str = "com.example.tracks.TileCache$Tile";
@@ -41,24 +41,14 @@ fn run_with(
     (measure, suite): (&str, &str),
 ) -> (Project, Run) {
     let adb = adbs().pop().expect("adb is there");
-    let server = AdbServer::start(&adb);
-    server.connect(device);
-    let (project, agents) = project(&format!("art-{name}"), "");
+    let project = project(&format!("art-{name}"), "");
     let named = |class: &&str| {
         if class.contains('.') { (*class).to_owned() } else { format!("com.example.tracks.{class}") }
     };
     let classes: Vec<String> = classes.iter().map(named).collect();
-    project.write(
-        "memgate.yaml",
-        format!(
-            "version: 1\n{measure}suites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
-             arguments: {{ class: \"{}\" }}\n{suite}",
-            classes.join(",")
-        ),
-    );
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let run = project.finish(&mut command);
+    let more = format!("    arguments: {{ class: \"{}\" }}\n{suite}", classes.join(","));
+    configure(&project, measure, &more);
+    let run = run_on(&adb, device, &project, &["run", "--suite", "tracks"]);
     (project, run)
 }
 

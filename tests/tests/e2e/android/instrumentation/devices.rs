@@ -6,10 +6,10 @@ use memgate_e2e::Run;
 use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
 use memgate_e2e::waiting::Running;
 use memgate_model::{TestReport, Verdict};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::android::instrumentation::app::{TESTS, device, device_of, project};
+use crate::android::instrumentation::app::{configure, device, device_of, on_devices, project};
 
 #[test]
 fn tests_are_spread_over_all_devices_and_come_together_in_one_report() {
@@ -18,12 +18,10 @@ fn tests_are_spread_over_all_devices_and_come_together_in_one_report() {
     let server = AdbServer::start(&adb);
     server.connect(&first);
     server.connect(&second);
-    let (project, agents) = project("instrumentation-devices", "    timeout: 300s\n");
+    let project = project("instrumentation-devices", "    timeout: 300s\n");
     let arguments =
         ["run", "--suite", "tracks", "--devices", "all", "--filter", "com.example.tracks.*le*Test"];
-    let mut command = project.command(&arguments);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let run = project.finish(&mut command);
+    let run = project.finish(&mut on_devices(&project, &server, &arguments));
     run.ends_with(1).says("its tests are spread over 2 devices");
 
     let suites = run.report().suites;
@@ -58,10 +56,12 @@ fn a_device_with_two_serials_is_refused_and_two_from_one_snapshot_are_not() {
             assert!(server.adb(&["connect", serial]).stdout.starts_with(b"connected to"), "{serial}");
             assert!(server.adb(&["-s", serial, "wait-for-device"]).status.success(), "{serial}");
         }
-        let (project, agents) = project("instrumentation-twice", "");
-        let mut command = project.command(&["run", "--suite", "tracks", "--devices", "all"]);
-        command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-        let run = project.finish(&mut command);
+        let project = project("instrumentation-twice", "");
+        let run = project.finish(&mut on_devices(
+            &project,
+            &server,
+            &["run", "--suite", "tracks", "--devices", "all"],
+        ));
         run.ends_with(2);
         run.problems().contains("are the same device")
     };
@@ -82,14 +82,12 @@ fn ctrl_c_while_devices_are_told_apart_ends_the_run_and_leaves_no_file() {
     let server = AdbServer::start(&adb);
     server.connect(&one);
     server.connect(&other);
-    let (project, agents) = project("instrumentation-devices-ctrl-c", "");
-    let mut command = project.command(&["run", "--suite", "tracks", "--devices", "all"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let running = Running::start(&mut command);
+    let project = project("instrumentation-devices-ctrl-c", "");
+    let running =
+        Running::start(&mut on_devices(&project, &server, &["run", "--suite", "tracks", "--devices", "all"]));
     let first = if one.serial() < other.serial() { &one } else { &other };
     first.wait_until("it is asked who it is", |device| device.commands().iter().any(|line| line == boot));
-    rustix::process::kill_process(Pid::from_raw(running.id().try_into().unwrap()).unwrap(), Signal::INT)
-        .unwrap();
+    running.signal(Signal::INT);
     let output = running.output();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     one.assert_clean();
@@ -111,21 +109,12 @@ fn each_device_is_compared_with_its_own_baseline() {
     let server = AdbServer::start(&adb);
     server.connect(&small);
     server.connect(&large);
-    let (project, agents) = project("instrumentation-baselines", "");
+    let project = project("instrumentation-baselines", "");
     let thresholds = |thresholds: &str| {
-        let suite = format!(
-            "    runner: instrumentation\n    package: {TESTS}\n    devices: all\n    timeout: 300s\n    arguments: {{ class: \"{ONE_EACH}\" }}\n"
-        );
-        project.write(
-            "memgate.yaml",
-            format!("version: 1\nthresholds: {thresholds}\nsuites:\n  tracks:\n{suite}"),
-        );
+        let more = format!("    devices: all\n    arguments: {{ class: \"{ONE_EACH}\" }}\n");
+        configure(&project, &format!("thresholds: {thresholds}\n"), &more);
     };
-    let run = || {
-        let mut command = project.command(&["run", "--suite", "tracks"]);
-        command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-        project.finish(&mut command)
-    };
+    let run = || project.finish(&mut on_devices(&project, &server, &["run", "--suite", "tracks"]));
     let verdicts = |run: &Run| -> BTreeMap<String, Verdict> {
         run.report().suites.into_iter().map(|suite| (suite.name, suite.verdict)).collect()
     };

@@ -4,10 +4,10 @@
 use std::sync::{Condvar, Mutex};
 
 use memgate_e2e::stand_in::{
-    Adb, AdbServer, Fault, Instrument, Instrumentation, Package, StandIn, Terminal, What, When, adbs,
+    Adb, Fault, Instrument, Instrumentation, Package, StandIn, Terminal, What, When, adbs,
 };
 
-use crate::android::instrumentation::app::{APP, RUNNER, TESTS, project};
+use crate::android::instrumentation::app::{APP, RUNNER, TESTS, project, run_on};
 
 /// An app that always prints this text and has no agent in it.
 struct Says(&'static str, u8);
@@ -99,12 +99,7 @@ fn run(adb: &Adb, device: &StandIn, name: &str) -> memgate_e2e::Run {
 
 /// With additional lines of configuration.
 fn run_with(adb: &Adb, device: &StandIn, name: &str, more: &str) -> memgate_e2e::Run {
-    let server = AdbServer::start(adb);
-    server.connect(device);
-    let (project, agents) = project(name, more);
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    project.finish(&mut command)
+    run_on(adb, device, &project(name, more), &["run", "--suite", "tracks"])
 }
 
 fn device(api: u32) -> memgate_e2e::stand_in::Builder {

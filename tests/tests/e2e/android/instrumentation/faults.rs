@@ -15,7 +15,7 @@ use memgate_e2e::stand_in::{Adb, AdbServer, Fault, What, When, adbs};
 use memgate_e2e::{Project, is_long, say};
 use memgate_model::{RunReport, Verdict};
 
-use crate::android::instrumentation::app::{device, project};
+use crate::android::instrumentation::app::{device, on_devices, project};
 
 const SEED: u64 = 0x6d65_6d67_6174_6531;
 const FAULTS: [What; 6] = [
@@ -116,10 +116,10 @@ fn healthy(adb: &Adb, tests: &str, code: i32) -> u64 {
     let server = AdbServer::start(adb);
     server.connect(&device);
     let before = device.messages();
-    let (project, agents) = project("instrumentation-healthy", "    timeout: 300s\n");
-    let mut command = project.command(&["run", "--suite", "tracks", "--filter", tests]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    project.finish(&mut command).ends_with(code);
+    let project = project("instrumentation-healthy", "    timeout: 300s\n");
+    project
+        .finish(&mut on_devices(&project, &server, &["run", "--suite", "tracks", "--filter", tests]))
+        .ends_with(code);
     device.messages() - before
 }
 
@@ -129,10 +129,8 @@ fn strike(n: usize, moment: &Moment) -> Option<String> {
     let (device, _app) = device(34)?;
     let server = AdbServer::start(adb);
     server.connect(&device);
-    let (project, agents) =
-        project(&format!("instrumentation-fault-{n}"), PATIENCE[usize::from(*must_strike)]);
-    let mut command = project.command(&["run", "--suite", "tracks", "--filter", tests]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let project = project(&format!("instrumentation-fault-{n}"), PATIENCE[usize::from(*must_strike)]);
+    let mut command = on_devices(&project, &server, &["run", "--suite", "tracks", "--filter", tests]);
     let told = format!("{n}, {}, {tests}: {fault:?}", adb.name);
     device.inject(fault.clone());
     let began = Instant::now();

@@ -5,19 +5,15 @@ use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
 use memgate_e2e::waiting::Running;
 use memgate_e2e::{Run, repository};
 use memgate_model::{BoundaryQuality, Leak, Runner, SuiteReport, TestReport, Verdict};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::android::instrumentation::app::{APP, TESTS, device, project};
+use crate::android::instrumentation::app::{APP, configure, device, on_devices, project, run_on};
 
 /// Types `memgate run ARGUMENTS` for the app on this device.
 fn run(adb: &Adb, device: &StandIn, name: &str, arguments: &[&str]) -> Run {
-    let server = AdbServer::start(adb);
-    server.connect(device);
-    let (project, agents) = project(&format!("{name}-{}", adb.name.replace(' ', "-")), "    timeout: 300s\n");
-    let mut command = project.command(&[&["run"], arguments].concat());
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    project.finish(&mut command)
+    let project = project(&format!("{name}-{}", adb.name.replace(' ', "-")), "    timeout: 300s\n");
+    run_on(adb, device, &project, &[&["run"], arguments].concat())
 }
 
 #[test]
@@ -74,19 +70,10 @@ fn every_way_into_an_app_finds_its_leak() {
 
 /// As [`run`], of a suite with these classes only.
 fn run_of(device: &StandIn, name: &str, classes: &str, arguments: &[&str]) -> Run {
-    let server = AdbServer::start(&adbs().pop().unwrap());
-    server.connect(device);
-    let (project, agents) = project(name, "");
-    project.write(
-        "memgate.yaml",
-        format!(
-            "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
-             arguments: {{ class: \"{classes}\" }}\n"
-        ),
-    );
-    let mut command = project.command(&[&["run", "--suite", "tracks"], arguments].concat());
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    project.finish(&mut command)
+    let project = project(name, "");
+    configure(&project, "", &format!("    arguments: {{ class: \"{classes}\" }}\n"));
+    let arguments = [&["run", "--suite", "tracks"], arguments].concat();
+    run_on(&adbs().pop().unwrap(), device, &project, &arguments)
 }
 
 #[test]
@@ -140,16 +127,13 @@ fn ctrl_c_leaves_nothing_on_the_device() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
     let server = AdbServer::start(&adb);
     server.connect(&device);
-    let (project, agents) = project("instrumentation-ctrl-c", "    timeout: 300s\n");
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let running = Running::start(&mut command);
+    let project = project("instrumentation-ctrl-c", "    timeout: 300s\n");
+    let running = Running::start(&mut on_devices(&project, &server, &["run", "--suite", "tracks"]));
     device.wait_until("the agent is there and the app starts", |device| {
         device.commands().iter().any(|command| command.contains("am instrument"))
     });
     assert!(!device.startup_agents(APP).is_empty());
-    let pid = Pid::from_raw(running.id().try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    running.signal(Signal::INT);
     let output = running.output();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");

@@ -7,16 +7,16 @@ use std::fs;
 use memgate_e2e::Run;
 use memgate_e2e::stand_in::{AdbServer, StandIn, adbs};
 
-use crate::android::instrumentation::app::{device, project, r8};
+use crate::android::instrumentation::app::{device, on_devices, project, r8};
 
 /// Runs a clean test of the app with `MEMGATE_D8` set to `d8`.
 fn run(device: &StandIn, name: &str, d8: &std::path::Path) -> Option<(Run, String)> {
     let server = AdbServer::start(&adbs().pop()?);
     server.connect(device);
-    let (project, agents) = project(name, "    timeout: 300s\n");
-    let mut command = project.command(&["run", "--suite", "tracks", "--filter", "*.CleanTest.adds"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents).env("MEMGATE_D8", d8);
-    let run = project.finish(&mut command);
+    let project = project(name, "    timeout: 300s\n");
+    let mut command =
+        on_devices(&project, &server, &["run", "--suite", "tracks", "--filter", "*.CleanTest.adds"]);
+    let run = project.finish(command.env("MEMGATE_D8", d8));
     let made = fs::read_dir(project.session()).unwrap().map(|entry| entry.unwrap().path());
     let dex = made.map(|path| path.join("classes.dex")).find_map(|dex| fs::read(dex).ok());
     Some((run, String::from_utf8_lossy(&dex.unwrap_or_default()).into_owned()))

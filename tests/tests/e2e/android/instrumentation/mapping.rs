@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
+use memgate_e2e::stand_in::{Adb, StandIn, adbs};
 use memgate_e2e::{Project, Run, repository};
 
-use crate::android::instrumentation::app::{TESTS, device_with_renamed, project, renamed};
+use crate::android::instrumentation::app::{configure, device_with_renamed, project, renamed, run_on};
 
 const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 const FAILING: &str = "com.example.tracks.RouteTest.readsWords";
@@ -15,19 +15,11 @@ const CLASSES: &str = "com.example.tracks.TileCacheTest#keepsAllTiles,com.exampl
 
 /// Runs these classes with this mapping.
 fn run(adb: &Adb, device: &StandIn, name: &str, mapping: &str) -> (Run, Project) {
-    let server = AdbServer::start(adb);
-    server.connect(device);
-    let (project, agents) = project(name, "");
-    project.write(
-        "memgate.yaml",
-        format!(
-            "version: 1\nmeasure: {{ java: {{ follow: ['{TILE}'] }} }}\nsuites:\n  tracks:\n    runner: instrumentation\n    \
-             package: {TESTS}\n    timeout: 300s\n    mapping: {mapping}\n    arguments: {{ class: \"{CLASSES}\" }}\n"
-        ),
-    );
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    (project.finish(&mut command), project)
+    let project = project(name, "");
+    let follows = format!("measure: {{ java: {{ follow: ['{TILE}'] }} }}\n");
+    let more = format!("    mapping: {mapping}\n    arguments: {{ class: \"{CLASSES}\" }}\n");
+    configure(&project, &follows, &more);
+    (run_on(adb, device, &project, &["run", "--suite", "tracks"]), project)
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use memgate_e2e::stand_in::{Adb, AdbServer, Package, StandIn, adbs};
+use memgate_e2e::stand_in::{Adb, Package, StandIn, adbs};
 use memgate_e2e::{Project, Run};
 use memgate_model::Verdict;
 use serde_json::Value;
 
-use crate::android::instrumentation::app::{APP, RUNNER, TESTS, device, project};
+use crate::android::instrumentation::app::{APP, RUNNER, TESTS, configure, device, project, run_on};
 
 const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 const CLEAN: &str = "com.example.tracks.CleanTest.adds";
@@ -19,16 +19,9 @@ const CRASHING: &str = "com.example.tracks.CrashingTest.ends";
 
 /// Runs the suite with additional lines of configuration.
 fn run(adb: &Adb, device: &StandIn, name: &str, more: &str) -> (Run, Project) {
-    let server = AdbServer::start(adb);
-    server.connect(device);
-    let (project, agents) = project(name, "");
-    project.write(
-        "memgate.yaml",
-        format!("version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n{more}"),
-    );
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    (project.finish(&mut command), project)
+    let project = project(name, "");
+    configure(&project, "", more);
+    (run_on(adb, device, &project, &["run", "--suite", "tracks"]), project)
 }
 
 #[test]
@@ -138,16 +131,12 @@ fn the_orchestrator_itself_is_refused_with_what_to_write_instead() {
         .package(Package::test(TESTS, RUNNER, APP))
         .package(Package::test("androidx.test.orchestrator", ".AndroidTestOrchestrator", APP))
         .start();
-    let server = AdbServer::start(&adb);
-    server.connect(&device);
-    let (project, agents) = project("orchestrator-refused", "");
+    let project = project("orchestrator-refused", "");
     project.write(
         "memgate.yaml",
         "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: androidx.test.orchestrator\n",
     );
-    let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
-    let run = project.finish(&mut command);
+    let run = run_on(&adb, &device, &project, &["run", "--suite", "tracks"]);
     run.ends_with(2);
     assert!(run.problems().contains("`execution: orchestrator`"), "{run}");
     device.assert_clean();

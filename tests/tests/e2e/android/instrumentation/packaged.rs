@@ -16,7 +16,7 @@ fn a_library_that_the_test_apk_brings_is_loaded_by_the_listener_and_a_leak_leave
     let Some((adb, (device, _app))) = adbs().pop().zip(device_with_library(34)) else { return };
     let server = AdbServer::start(&adb);
     server.connect(&device);
-    let (project, _agents) =
+    let project =
         project("instrumentation-packaged", "    agent: packaged\n    heap_dump: leak\n    timeout: 300s\n");
     let mut command = project.command(&["run", "--suite", "tracks", "--filter", LEAKING]);
     command.envs(server.environment()).env_remove("MEMGATE_ANDROID_AGENT");
@@ -44,7 +44,7 @@ fn without_adb_the_agent_writes_files_that_are_judged_afterwards() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device_with_library(34)) else { return };
     let server = AdbServer::start(&adb);
     server.connect(&device);
-    let (project, _agents) = project("instrumentation-files", "");
+    let project = project("instrumentation-files", "");
     // On a phone this is a path of the phone.
     let collected = "/data/local/tmp/memgate";
     let folder = device.host_path(collected);

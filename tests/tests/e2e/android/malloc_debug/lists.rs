@@ -41,8 +41,8 @@ fn lists(project: &Project) -> Vec<LeakInfo> {
 fn what_malloc_debug_lists_of_an_app_is_judged_where_memgates_tracker_does_not_run() {
     let Some((adb, decoder)) = adbs().pop().zip(decoder(&[])) else { return };
     let Some((device, _app)) = device_with_malloc_debug(34, decoder, library(), OPTIONS) else { return };
-    let (project, agents) = project("malloc-debug-lists", "");
-    let run = run(&project, &agents, &adb, &device, "");
+    let project = project("malloc-debug-lists", "");
+    let run = run(&project, &adb, &device, "");
     is_judged(&run);
     device.assert_clean();
     let lists = lists(&project);
