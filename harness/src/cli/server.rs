@@ -179,9 +179,9 @@ pub enum OidcCommand {
 impl OidcCommand {
     /// Where the server has its history.
     #[must_use]
-    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+    pub const fn store(&self) -> &StoreArgs {
         let (Self::Add { store, .. } | Self::List { store } | Self::Remove { store, .. }) = self;
-        (&store.data, &store.database)
+        store
     }
 }
 
@@ -227,9 +227,9 @@ pub enum MembersOnlyCommand {
 impl MembersOnlyCommand {
     /// Where the server has its history.
     #[must_use]
-    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+    pub const fn store(&self) -> &StoreArgs {
         let (Self::Add { store, .. } | Self::List { store } | Self::Remove { store, .. }) = self;
-        (&store.data, &store.database)
+        store
     }
 }
 
@@ -295,13 +295,13 @@ pub enum UserCommand {
 impl UserCommand {
     /// Where the server has its history.
     #[must_use]
-    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+    pub const fn store(&self) -> &StoreArgs {
         let (Self::Add { store, .. }
         | Self::List { store }
         | Self::Password { store, .. }
         | Self::Projects { store, .. }
         | Self::Remove { store, .. }) = self;
-        (&store.data, &store.database)
+        store
     }
 }
 
@@ -378,9 +378,9 @@ pub enum TokenCommand {
 impl TokenCommand {
     /// Where the server has its history.
     #[must_use]
-    pub const fn store(&self) -> (&PathBuf, &Option<String>) {
+    pub const fn store(&self) -> &StoreArgs {
         let (Self::Create { store, .. } | Self::List { store } | Self::Revoke { store, .. }) = self;
-        (&store.data, &store.database)
+        store
     }
 }
 

@@ -3,10 +3,11 @@
 use std::io::Read as _;
 
 use memgate_server::password;
-use memgate_server::store::{Store, StoreError};
+use memgate_server::store::StoreError;
 use memgate_server::text;
 
 use crate::cli::{MembersOnlyCommand, UserCommand};
+use crate::commands::open_history::open_history;
 use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::output::Console;
@@ -19,8 +20,8 @@ pub(super) async fn members_only(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let failed = |why: StoreError| history::store_error(&why);
-    let makes = matches!(command, MembersOnlyCommand::Add { .. });
-    let store = open(command.store(), makes, console).await?;
+    let creates = matches!(command, MembersOnlyCommand::Add { .. });
+    let store = open_history(command.store(), creates, console).await?;
     match command {
         MembersOnlyCommand::Add { projects, .. } => {
             for pattern in projects {
@@ -48,7 +49,8 @@ pub(super) async fn members_only(
 
 pub(super) async fn users(command: &UserCommand, console: &Console) -> Result<u8, ExpectedError> {
     let failed = |why: StoreError| history::store_error(&why);
-    let store = open(command.store(), matches!(command, UserCommand::Add { .. }), console).await?;
+    let creates = matches!(command, UserCommand::Add { .. });
+    let store = open_history(command.store(), creates, console).await?;
     let there = |name: &str, done: bool| match done {
         true => Ok(()),
         false => Err(ExpectedError::missing(
@@ -86,18 +88,6 @@ pub(super) async fn users(command: &UserCommand, console: &Console) -> Result<u8
     }
     store.close().await;
     Ok(exit::PASS)
-}
-
-async fn open(
-    (data, database): (&std::path::PathBuf, &Option<String>),
-    makes: bool,
-    console: &Console,
-) -> Result<Store, ExpectedError> {
-    let address = history::address(data, database.as_deref());
-    let opened = if makes { Store::open(&address).await } else { Store::open_existing(&address).await };
-    let store = opened.map_err(|why| history::store_error(&why))?;
-    console.line(&history::named(&address));
-    Ok(store)
 }
 
 /// A new password, or `None` if the user chose one; and its stored form.

@@ -19,6 +19,7 @@ mod mail;
 mod malloc_debug;
 mod merge;
 mod notify;
+mod open_history;
 mod packages;
 mod report;
 mod run;

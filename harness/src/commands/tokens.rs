@@ -5,6 +5,7 @@ use memgate_server::store::{Provider, SignedRule, Store, StoreError};
 use memgate_server::text;
 
 use crate::cli::{OidcCommand, TokenCommand};
+use crate::commands::open_history::open_history;
 use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::https;
@@ -13,15 +14,9 @@ use crate::output::Console;
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
 pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<u8, ExpectedError> {
-    let (data, database) = command.store();
-    let address = history::address(data, database.as_deref());
-    let store = match command {
-        // The first token creates the database of a new server.
-        TokenCommand::Create { .. } => Store::open(&address).await,
-        TokenCommand::List { .. } | TokenCommand::Revoke { .. } => Store::open_existing(&address).await,
-    };
-    let store = store.map_err(|why| history::store_error(&why))?;
-    console.line(&history::named(&address));
+    // The first token creates the database of a new server.
+    let creates = matches!(command, TokenCommand::Create { .. });
+    let store = open_history(command.store(), creates, console).await?;
     let now_us = Timestamp::now().as_microsecond();
     let done = match command {
         TokenCommand::Create { project, branch, days, .. } => {
@@ -47,15 +42,9 @@ pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<
 }
 
 pub(super) async fn rules(command: &OidcCommand, console: &Console) -> Result<u8, ExpectedError> {
-    let (data, database) = command.store();
-    let address = history::address(data, database.as_deref());
     let failed = |why: StoreError| history::store_error(&why);
-    let store = match command {
-        OidcCommand::Add { .. } => Store::open(&address).await,
-        OidcCommand::List { .. } | OidcCommand::Remove { .. } => Store::open_existing(&address).await,
-    };
-    let store = store.map_err(failed)?;
-    console.line(&history::named(&address));
+    let creates = matches!(command, OidcCommand::Add { .. });
+    let store = open_history(command.store(), creates, console).await?;
     let done = match command {
         OidcCommand::Add { project, github, gitlab, issuer, audience, branch, .. } => {
             let (provider, id) = match (github, gitlab) {
