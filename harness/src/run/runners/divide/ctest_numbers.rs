@@ -68,8 +68,8 @@ pub(super) async fn of_shard(
 }
 
 /// Leaves out the tests of `ctest` that the filter of the run does not select: the programs of most have a filter of
-/// their own, which goes before that. If ctest does not list its tests, all run, and a warning says so later. The problem:
-/// it selects none.
+/// their own, which goes before that. If ctest does not list its tests, all run, and a warning says so later. Returns
+/// the problem if the filter selects none.
 pub(super) async fn of_filter(
     context: &Context<'_>,
     planned: &PlannedSuite,
