@@ -206,10 +206,10 @@ fn a_leak_of_what_the_next_class_would_replace_is_found() {
     }
 }
 
-/// The thread of a class ends while the second class runs, or before the first one runs again: what it frees hides what
-/// the second one keeps.
+/// The thread of a class, or its task in a pool, ends while the second class runs, or before the first one runs again:
+/// what it frees hides what the second one keeps.
 #[test]
-fn a_leak_while_the_thread_of_the_class_before_ends_is_found() {
+fn a_leak_while_the_thread_or_the_task_of_the_class_before_ends_is_found() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
     let sources = [
         (
@@ -256,9 +256,103 @@ class BKeepsTest {
 }
 ",
         ),
+        (
+            "CSubmitsTest",
+            "import java.util.*;
+import java.util.concurrent.*;
+import java.text.FieldPosition;
+import org.junit.jupiter.api.Test;
+class CSubmitsTest {
+    static final ExecutorService POOL = Executors.newFixedThreadPool(2);
+    static Future<?> started;
+    static CountDownLatch mayEnd;
+    static int runs;
+    @Test void submits() throws Exception {
+        ends();
+        int positions = 2 + 2 * (++runs % 2);
+        CountDownLatch end = mayEnd = new CountDownLatch(1);
+        started = POOL.submit(() -> {
+            FieldPosition[] kept = new FieldPosition[positions];
+            Arrays.setAll(kept, i -> new FieldPosition(0));
+            try { end.await(200, TimeUnit.MILLISECONDS); } catch (InterruptedException e) { }
+            Objects.requireNonNull(kept);
+        });
+    }
+    static void ends() throws Exception {
+        if (started != null) {
+            mayEnd.countDown();
+            started.get();
+        }
+    }
+}
+",
+        ),
+        (
+            "DKeepsTest",
+            "import java.text.FieldPosition;
+import org.junit.jupiter.api.Test;
+class DKeepsTest {
+    static final FieldPosition[] KEPT = new FieldPosition[100_000];
+    static int next;
+    @Test void keeps() throws Exception {
+        if (CSubmitsTest.runs % 2 == 0) CSubmitsTest.ends();
+        KEPT[next++] = new FieldPosition(0);
+    }
+}
+",
+        ),
+        (
+            "EForksTest",
+            "import java.util.*;
+import java.util.concurrent.*;
+import java.text.ParsePosition;
+import org.junit.jupiter.api.Test;
+class EForksTest {
+    static final ExecutorService POOL = ForkJoinPool.commonPool();
+    static Future<?> started;
+    static CountDownLatch mayEnd;
+    static int runs;
+    @Test void submits() throws Exception {
+        ends();
+        int positions = 2 + 2 * (++runs % 2);
+        CountDownLatch end = mayEnd = new CountDownLatch(1);
+        started = POOL.submit(() -> {
+            ParsePosition[] kept = new ParsePosition[positions];
+            Arrays.setAll(kept, i -> new ParsePosition(0));
+            try { end.await(200, TimeUnit.MILLISECONDS); } catch (InterruptedException e) { }
+            Objects.requireNonNull(kept);
+        });
+    }
+    static void ends() throws Exception {
+        if (started != null) {
+            mayEnd.countDown();
+            started.get();
+        }
+    }
+}
+",
+        ),
+        (
+            "FKeepsTest",
+            "import java.text.ParsePosition;
+import org.junit.jupiter.api.Test;
+class FKeepsTest {
+    static final ParsePosition[] KEPT = new ParsePosition[100_000];
+    static int next;
+    @Test void keeps() throws Exception {
+        if (EForksTest.runs % 2 == 0) EForksTest.ends();
+        KEPT[next++] = new ParsePosition(0);
+    }
+}
+",
+        ),
     ];
     let project = junit::project("java-late-threads", &jdk, &sources);
     let run = junit::run(&project, &jdk, &[]);
-    assert_eq!(run.test("com.example.BKeepsTest.keeps").verdict, Verdict::Fail, "{run}");
-    assert_eq!(run.test("com.example.AStartsTest.starts").verdict, Verdict::Pass, "{run}");
+    for class in ["BKeepsTest", "DKeepsTest", "FKeepsTest"] {
+        assert_eq!(run.test(&format!("com.example.{class}.keeps")).verdict, Verdict::Fail, "{run}");
+    }
+    for test in ["AStartsTest.starts", "CSubmitsTest.submits", "EForksTest.submits"] {
+        assert_eq!(run.test(&format!("com.example.{test}")).verdict, Verdict::Pass, "{run}");
+    }
 }

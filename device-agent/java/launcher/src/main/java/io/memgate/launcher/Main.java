@@ -149,9 +149,13 @@ public final class Main {
             for (Iterator<Selection> each = selections.iterator(); each.hasNext(); ) {
                 Selection selection = each.next();
                 gate.started(selection);
-                // What a test keeps once, such as a pool, begins in the first round.
-                boolean awaits = rounds > 0 && round > 0 && !selection.leavesThreads;
-                int outcome = awaits ? awaited(runner, selection) : window(runner, selection);
+                int outcome = window(runner, selection);
+                if (rounds > 0) {
+                    // What a test keeps once, such as a thread, begins in the first round. What goes on is waited for
+                    // only once.
+                    boolean waits = round > 0 && !selection.leavesWork;
+                    selection.leavesWork |= !threads.end(waits) && waits;
+                }
                 if (rounds > 0 && round < WARM_UP_ROUNDS) {
                     gate.finished(selection, outcome);
                     leaveOutFailed(gate, runner, selection);
@@ -183,14 +187,6 @@ public final class Main {
             before += executions;
         }
         return true;
-    }
-
-    /** A window that ends after the threads that it starts. Threads that stay are waited for only once. */
-    private int awaited(TestRunner runner, Selection selection) {
-        threads.begin();
-        int outcome = window(runner, selection);
-        selection.leavesThreads = !threads.end();
-        return outcome;
     }
 
     /** Runs the executions of one window. Returns the worst outcome; a failure is the last execution. */

@@ -16,8 +16,8 @@ final class Selection {
     final String test;
     /** Is its window measured? */
     boolean isMeasured = true;
-    /** Did threads that it started live on? */
-    boolean leavesThreads;
+    /** Did a thread or a task that it started go on after its end? */
+    boolean leavesWork;
     /** For a whole class, the tests that the build ran; empty: all. */
     private final Set<String> only = new HashSet<>();
     /**
