@@ -46,11 +46,20 @@ pub(crate) struct JavaLeak {
     pub(crate) instances: Vec<f64>,
     /// Their bytes.
     pub(crate) live_bytes: Vec<f64>,
-    /// The running threads of which it counts the objects or the tasks, and whatever these hold: their name, and how
-    /// many there are per iteration.
-    pub(crate) threads: Option<(String, f64)>,
+    /// The running threads of which it counts the objects or the tasks, and whatever these hold.
+    pub(crate) threads: Option<LeakedThreads>,
     /// All its classes.
     classes: Vec<String>,
+}
+
+/// Threads of one name that stay.
+#[derive(Debug, Clone)]
+pub(crate) struct LeakedThreads {
+    pub(crate) name: String,
+    /// Per iteration.
+    pub(crate) count: f64,
+    /// The stack that allocated their objects or, if it is not known, their tasks.
+    pub(crate) frames: Vec<Frame>,
 }
 
 impl JavaLeak {
@@ -375,7 +384,7 @@ fn leak(
     };
     let bytes = whole(total(growing, &members));
     let classes = members.iter().map(|(class, _)| growing[*class].series.class.clone()).collect();
-    let threads = threads(growing, &members, ways, count);
+    let threads = threads(record, test, growing, &members, ways, count);
     JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, threads, classes }
 }
 
@@ -384,26 +393,30 @@ fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
-/// The running threads of which a leak of `count` objects with these paths counts the objects or the tasks: their name,
-/// and how many.
+/// The running threads of which a leak of `count` objects with these paths counts the objects or the tasks.
 fn threads(
+    record: &ProcessRecord,
+    test: &str,
     growing: &[Growing],
     members: &[(usize, f64)],
     ways: &[&Way],
     count: f64,
-) -> Option<(String, f64)> {
+) -> Option<LeakedThreads> {
     let of_threads = members.iter().flat_map(|(class, share)| {
         let of_class = ways.iter().filter(move |way| way.class == *class);
         of_class.filter_map(move |way| Some((way, thread_of(&way.steps)?, growing[*class].count * share)))
     });
-    let of_threads: Vec<_> = of_threads.collect();
-    let (_, name, threads) = of_threads
-        .iter()
-        .min_by(|a, b| a.0.steps.len().cmp(&b.0.steps.len()).then_with(|| a.2.total_cmp(&b.2)))?;
+    let mut of_threads: Vec<_> = of_threads.collect();
+    of_threads.sort_by(|a, b| a.0.steps.len().cmp(&b.0.steps.len()).then_with(|| a.2.total_cmp(&b.2)));
+    let (_, name, threads) = of_threads.first()?;
     let fewest = of_threads.iter().map(|(_, _, count)| *count).fold(f64::INFINITY, f64::min);
     // Threads that share a task are all of the leak. Of threads with a task each, some may hold nothing that leaks.
     let threads = if fewest < *threads { *threads } else { threads.min(count) };
-    Some(((*name).to_owned(), whole(threads)))
+    let made = |(way, _, count): &(&&Way, &str, f64)| {
+        allocated(record, test, (&growing[way.class].series.class, whole(*count)), &way.steps)
+    };
+    let frames = of_threads.iter().map(made).find(|frames| !frames.is_empty()).unwrap_or_default();
+    Some(LeakedThreads { name: (*name).to_owned(), count: whole(threads), frames })
 }
 
 /// Name of a running thread of which the path leads to the object or the task: each thread has one of these.

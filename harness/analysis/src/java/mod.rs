@@ -49,7 +49,7 @@ pub use tracked_report::followed;
 pub use windows::{ClassWindow, Left, class_windows};
 
 pub(crate) use findings::{DIRECT_BUFFER, Findings, until_full};
-pub(crate) use groups::{JavaLeak, leaks};
+pub(crate) use groups::{JavaLeak, LeakedThreads, leaks};
 pub(crate) use held::Noise;
 pub(crate) use hunt::executions_of_window;
 pub(crate) use lengths::of_lengths;

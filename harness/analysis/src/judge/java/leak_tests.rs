@@ -708,6 +708,39 @@ fn a_waiver_of_what_the_task_of_a_thread_holds_covers_the_thread() {
     assert_eq!(judged(2, 2).0, Verdict::Fail, "the other thread holds nothing that is waived");
 }
 
+/// Regression test: a thread that stays had no place in the report.
+#[test]
+fn a_leaked_thread_has_the_stack_that_made_it_if_all_threads_of_its_name_come_from_there() {
+    let places = |threads: u64| {
+        let input = confirmed(
+            |jvm, i| {
+                jvm.add("com.example.Tile", 1, 72);
+                jvm.add("java.lang.Thread", 1, 120);
+                (0..threads).for_each(|_| jvm.threads.push(format!("worker-{i}")));
+            },
+            |jvm| {
+                let thread = "thread worker-7. -> java.lang.Thread";
+                let local = "field java.lang.Thread.threadLocals -> com.example.Tile";
+                jvm.held("com.example.Tile", &[(1, &[thread, local])]);
+                jvm.held("java.lang.Thread", &[(1, &[thread])]);
+                jvm.sites("com.example.Tile", &[("com.example.Worker", "run", 216)]);
+                jvm.sites("java.lang.Thread", &[("com.example.Loader", "start", 120)]);
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        let leaks = evicts(&report).leaks.iter().filter(|leak| leak.kind == memgate_model::LeakKind::Os);
+        let place = |leak: &memgate_model::Leak| leak.frames.first().and_then(|frame| frame.function.clone());
+        leaks.map(|leak| (leak.title.clone(), place(leak))).collect::<Vec<_>>()
+    };
+    let started = Some("com.example.Loader.start".to_owned());
+    assert_eq!(places(1), [("1 × thread worker-…".to_owned(), started)]);
+    assert_eq!(
+        places(2),
+        [("2 × thread worker-…".to_owned(), None)],
+        "the other one may come from elsewhere"
+    );
+}
+
 /// Kotlin's `Dispatchers.IO` starts a thread whenever all others are busy. Each has objects of its own.
 #[test]
 fn threads_of_a_pool_that_is_filling_are_inconclusive_and_a_leak_beside_them_fails() {

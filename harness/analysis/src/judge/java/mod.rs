@@ -34,7 +34,9 @@ use super::{curve, leaks};
 use crate::groups::OsKind;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
-use crate::java::{self, DIRECT_BUFFER, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
+use crate::java::{
+    self, DIRECT_BUFFER, Findings, JavaLeak, JavaSuspect, LeakedThreads, Noise, screen_rounds,
+};
 use crate::measured::unusable;
 use crate::policy::{AS_MUCH, smallest_limit};
 use crate::rare;
@@ -377,11 +379,11 @@ impl TestJudge<'_, '_> {
         allowed: Allowed,
     ) -> Vec<String> {
         let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
-        let mut accepted = Vec::new();
-        let mut grew_alone = self.objects(record, findings, suspect, allowed, &mut accepted);
+        let mut held = Vec::new();
+        let mut grew_alone = self.objects(record, findings, suspect, allowed, &mut held);
         self.counters(windows, findings, &saw, allowed);
         if saw(Metric::JavaThreads) {
-            self.threads(windows, &accepted, allowed);
+            self.threads(windows, &held, allowed);
         }
         self.judge_os(record, windows, OsKind::Descriptor, allowed);
         self.judge_own_libraries(record, allowed);
@@ -490,14 +492,14 @@ impl TestJudge<'_, '_> {
     }
 
     /// Lists the leaks and checks the sum of those without a waiver against the thresholds. Returns growth that no
-    /// round saw: it is not in the sum. `accepted` gets the threads whose objects a waiver covers.
+    /// round saw: it is not in the sum. `held` gets the threads whose objects leak.
     fn objects(
         &mut self,
         record: &ProcessRecord,
         findings: &Findings,
         suspect: Option<&JavaSuspect>,
         allowed: Allowed,
-        accepted: &mut Vec<AcceptedThreads>,
+        held: &mut Vec<HeldThreads>,
     ) -> Vec<String> {
         let mut live_bytes = vec![0.0; findings.ends];
         let mut instances = vec![0.0; findings.ends];
@@ -509,8 +511,10 @@ impl TestJudge<'_, '_> {
             grew_alone.push(format_bytes(unseen.iter().map(|leak| leak.bytes).sum()));
         }
         for leak in seen {
-            if let Some(reason) = self.list_java(&leak) {
-                accepted.extend(leak.threads.map(|(name, count)| AcceptedThreads { name, count, reason }));
+            let waiver = self.list_java(&leak);
+            let is_waived = waiver.is_some();
+            held.extend(leak.threads.map(|threads| HeldThreads { threads, waiver }));
+            if is_waived {
                 continue;
             }
             live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
@@ -652,9 +656,9 @@ impl TestJudge<'_, '_> {
         self.judgement.raise(Verdict::Warn.max(self.judgement.verdict()), why);
     }
 
-    /// Threads that each iteration leaves running, by name. If a waiver covers the objects of as many threads of this
-    /// name, it covers the threads: they are the same.
-    fn threads(&mut self, windows: &[&Window], accepted: &[AcceptedThreads], allowed: Allowed) {
+    /// Threads that each iteration leaves running, by name. If the objects of as many threads of this name leak, they
+    /// are the same: what allocated these objects made the threads, and a waiver of the objects covers them.
+    fn threads(&mut self, windows: &[&Window], held: &[HeldThreads], allowed: Allowed) {
         let mut total = java::values(windows, Metric::JavaThreads);
         if total.len() != windows.len() {
             return;
@@ -672,10 +676,14 @@ impl TestJudge<'_, '_> {
                 }
                 let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
                 leak.id = os_id("java thread", &name);
-                let same = || accepted.iter().filter(|threads| threads.name == name);
-                if growth.slope.high <= AS_MUCH * same().map(|threads| threads.count).sum::<f64>() {
-                    leak.waiver = same().next().map(|threads| threads.reason.clone());
+                let same = || held.iter().filter(|held| held.threads.name == name);
+                let accepted = || same().filter(|held| held.waiver.is_some());
+                if growth.slope.high <= AS_MUCH * accepted().map(|held| held.threads.count).sum::<f64>() {
+                    leak.waiver = accepted().find_map(|held| held.waiver.clone());
                 }
+                // Threads of one name may come from several places.
+                let all = same().find(|held| growth.slope.high <= AS_MUCH * held.threads.count);
+                leak.frames = all.map_or_else(Vec::new, |held| held.threads.frames.clone());
                 if self.list(leak, &[]) {
                     total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
                 }
@@ -687,12 +695,10 @@ impl TestJudge<'_, '_> {
     }
 }
 
-/// Threads whose objects a waiver covers.
-struct AcceptedThreads {
-    name: String,
-    /// Per iteration.
-    count: f64,
-    reason: String,
+/// Threads whose objects or tasks leak, and the waiver of these.
+struct HeldThreads {
+    threads: LeakedThreads,
+    waiver: Option<String>,
 }
 
 /// May a class still grow? If the rounds found only other growth, they have shown that no class grows. Objects that the
