@@ -13,7 +13,7 @@ pub fn holder(leak: &Leak) -> String {
     if leak.kind == LeakKind::Native {
         return leak.hold.as_ref().map_or_else(String::new, |hold| native(hold, &leak.holder));
     }
-    let (root, way) = local_variable(&leak.holder);
+    let (root, way) = root_of_thread(&leak.holder);
     let steps = way.iter().enumerate().map(|(index, step)| {
         // The kind of the root says why the object stays alive. For the other steps, names are enough, except for the
         // stack of a virtual thread.
@@ -36,14 +36,16 @@ pub fn holder(leak: &Leak) -> String {
 
 /// Only the root, for a single line: `Registry.cache`, `a local variable of Worker.run`.
 pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
-    let (local, way) = local_variable(&leak.holder);
-    if local.is_some() {
-        let [thread, frame, ..] = leak.holder.as_slice() else { return None };
+    if let Some((thread, frame, _)) = local_variable(&leak.holder) {
         let method = frame.name.split('(').next().unwrap_or_default();
         let (class, method) = (visible(simple(&frame.owner)), visible(method));
         return Some(format!("a local variable of {class}.{method} in thread {}", visible(&thread.owner)));
     }
-    let root = way.first()?;
+    if let Some((thread, field, _)) = thread_local(&leak.holder) {
+        let (class, name) = (visible(simple(&field.owner)), visible(&field.name));
+        return Some(format!("ThreadLocal {class}.{name} of thread {}", visible(&thread.owner)));
+    }
+    let root = leak.holder.first()?;
     let kind = if root.kind == "static" { String::new() } else { format!("{} ", visible(&root.kind)) };
     let name = match root.name.as_str() {
         "" => String::new(),
@@ -134,15 +136,42 @@ fn simple(class: &str) -> &str {
     class[package(class).len()..].trim_start_matches('.')
 }
 
-/// A thread and a frame of its stack form one root: `a local variable of Worker.run (Worker.java:12) in thread pool-…`.
-fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
-    let [thread, frame, way @ ..] = holder else { return (None, holder) };
-    if thread.kind != "thread" || frame.kind != "stack" {
-        return (None, holder);
+/// The root in words, if it is a thread with a step that says more, and the steps after it.
+fn root_of_thread(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
+    if let Some((thread, frame, way)) = local_variable(holder) {
+        let method = visible(&frame.name).replace('(', " (");
+        let place = format!("{}.{method}", visible(&frame.owner));
+        return (Some(format!("a local variable of {place} in thread {}", visible(&thread.owner))), way);
     }
-    let method = visible(&frame.name).replace('(', " (");
-    let place = format!("{}.{method}", visible(&frame.owner));
-    (Some(format!("a local variable of {place} in thread {}", visible(&thread.owner))), way)
+    if let Some((thread, field, way)) = thread_local(holder) {
+        let field = format!("{}.{}", visible(&field.owner), visible(&field.name));
+        return (Some(format!("ThreadLocal {field} of thread {}", visible(&thread.owner))), way);
+    }
+    (None, holder)
+}
+
+/// A thread, a frame of its stack, and the steps after them.
+fn local_variable(holder: &[HolderStep]) -> Option<(&HolderStep, &HolderStep, &[HolderStep])> {
+    match holder {
+        [thread, frame, way @ ..] if thread.kind == "thread" && frame.kind == "stack" => {
+            Some((thread, frame, way))
+        }
+        _ => None,
+    }
+}
+
+/// A thread, the static field with the `ThreadLocal` of one of its values, and the steps after the value. The steps
+/// through the thread's table say nothing.
+fn thread_local(holder: &[HolderStep]) -> Option<(&HolderStep, &HolderStep, &[HolderStep])> {
+    const TABLE: &str = "java.lang.ThreadLocal$ThreadLocalMap";
+    match holder {
+        [thread, _, table, field, _, way @ ..]
+            if thread.kind == "thread" && table.owner == TABLE && field.kind == "static" =>
+        {
+            Some((thread, field, way))
+        }
+        _ => None,
+    }
 }
 
 /// `java.util` for `java.util.HashMap$Node`; empty in the default package.
@@ -198,6 +227,37 @@ mod tests {
         let hold = leak.hold.as_mut().unwrap();
         hold.others.push(other(Reach::Reachable, 1, vec![step("static")]));
         assert!(holder(&leak).starts_with("lost: only blocks refer to it"), "not all are lost");
+    }
+
+    #[test]
+    fn a_value_of_a_thread_local_variable_is_held_by_that_variable() {
+        let step = |kind: &str, owner: &str, name: &str| HolderStep {
+            kind: kind.to_owned(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            class: String::new(),
+        };
+        let mut steps = vec![
+            step("thread", "sessions", ""),
+            step("field", "java.lang.Thread", "threadLocals"),
+            step("field", "java.lang.ThreadLocal$ThreadLocalMap", "table[x]"),
+            step("static", "com.example.Sessions", "open"),
+            step("field", "java.lang.ThreadLocal$ThreadLocalMap$Entry", "value"),
+            step("field", "java.util.ArrayList", "elementData[x]"),
+        ];
+        let told = |holder: &[HolderStep]| {
+            let leak = Leak { kind: LeakKind::Java, holder: holder.to_vec(), ..Leak::default() };
+            (super::holder(&leak), short_holder(&leak).unwrap_or_default())
+        };
+        let (long, short) = told(&steps);
+        let variable = "ThreadLocal com.example.Sessions.open of thread sessions";
+        assert_eq!(long, format!("held by  {variable} → java.util.ArrayList.elementData[x]"));
+        assert_eq!(short, "ThreadLocal Sessions.open of thread sessions");
+        assert_eq!(told(&steps[..5]).0, format!("held by  {variable}"), "the value itself");
+        steps.remove(3);
+        let (long, short) = told(&steps);
+        assert!(long.starts_with("held by  thread sessions → java.lang.Thread.threadLocals → "), "{long}");
+        assert_eq!(short, "thread sessions", "the variable is not known");
     }
 
     #[test]

@@ -137,15 +137,32 @@ impl Answer<'_, '_> {
                     "java.lang.Thread".to_owned(),
                 ));
             }
+            links.extend(self.thread_local(env, edge));
             links.push(self.link(env, edge));
         }
         links
     }
 
+    /// The static field with the `ThreadLocal` whose value this reference holds. The thread holds the value, but the
+    /// field tells where the value comes from.
+    fn thread_local(&mut self, env: &mut Env<'_>, edge: &Edge) -> Option<HolderLink> {
+        let (From::Node(entry), ReferenceKind::Field(_)) = (edge.from, edge.kind) else { return None };
+        let local = self.reference_paths.local_of(entry)?;
+        let path = self.reference_paths.path(&self.walked.last, local).ok()?;
+        let field = path.first()?;
+        matches!(field.kind, ReferenceKind::StaticField(_)).then(|| self.link(env, field))
+    }
+
     fn link(&mut self, env: &mut Env<'_>, edge: &Edge) -> HolderLink {
         let class = self.names.class(self.reference_paths.class(edge.to)).to_owned();
         let nothing = String::new;
-        let (kind, owner, name) = match (edge.kind, edge.from) {
+        let from = match (edge.kind, edge.from) {
+            (ReferenceKind::StaticField(_), From::Node(class)) => {
+                From::Class(self.reference_paths.class(class))
+            }
+            (_, from) => from,
+        };
+        let (kind, owner, name) = match (edge.kind, from) {
             (ReferenceKind::StaticField(index), From::Class(owner)) => {
                 let (declared_by, name) = self.names.field(env, owner, index);
                 (HolderKind::Static, declared_by, name)

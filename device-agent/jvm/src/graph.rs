@@ -40,7 +40,8 @@ pub(super) enum From {
     Root,
     /// A static field (or another part) of the class with this number.
     Class(i64),
-    /// Another object, or the stack of a virtual thread, which is this object.
+    /// Another object; or the stack of a virtual thread, which is this object; or a static field of this class, whose
+    /// loader leaks.
     Node(usize),
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Graph {
 pub(super) struct Shortest {
     /// For each object, the last reference on its shortest path from a root.
     last: Vec<u32>,
-    /// References of virtual threads to which no path leads. A path begins there.
+    /// References of virtual threads, and static fields of classes, to which no path leads. A path begins there.
     unheld: BTreeSet<u32>,
 }
 
@@ -178,8 +179,9 @@ impl Graph {
 
     /// Searches breadth first from the roots. Frames of threads come last, because what they hold changes while a
     /// thread runs: a thread that has just begun, or that waits, would be the same leak with another holder. Then come
-    /// class loaders, then the stacks of virtual threads that nothing holds. They are used only for objects that
-    /// nothing else holds. Also returns whether none of these `instances` needs one of them. `None`: out of memory.
+    /// class loaders, then the stacks of virtual threads that nothing holds, and the static fields of classes whose
+    /// loader leaks. They are used only for objects that nothing else holds. Also returns whether none of these
+    /// `instances` needs one of them. `None`: out of memory.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
         let mut last = Shortest { last: filled(NONE, self.nodes.len())?, unheld: BTreeSet::new() };
@@ -444,6 +446,30 @@ mod tests {
         let (last, good) = graph.shortest(&[tile]).unwrap();
         let expected = vec![stack(thread, tile), edge(From::Class(9), thread, STATIC)];
         assert_eq!((graph.path(&last, tile), good), (Ok(expected), true));
+    }
+
+    /// A listener in a list keeps its class loader, and with it the static fields of all classes of that loader.
+    #[test]
+    fn a_static_field_of_a_leaked_loader_is_held_by_what_holds_its_class() {
+        let mut graph = graph(4);
+        let (class, instance, loader, listener) = (0, 1, 2, 3);
+        let own = edge(From::Node(class), instance, STATIC);
+        graph.add(own);
+        graph.add(edge(From::Node(loader), class, ReferenceKind::Field(0)));
+        let (last, good) = graph.shortest(&[instance]).unwrap();
+        assert_eq!(
+            (graph.path(&last, instance), good),
+            (Ok(vec![own]), false),
+            "nothing is known to hold it"
+        );
+        let by_loader = edge(From::Node(listener), loader, ReferenceKind::ClassLoader);
+        graph.add(by_loader);
+        graph.add(edge(From::Class(9), listener, STATIC));
+        let (last, good) = graph.shortest(&[instance]).unwrap();
+        let path =
+            graph.path(&last, instance).map(|path| path.iter().map(|edge| edge.from).collect::<Vec<_>>());
+        let expected = vec![From::Node(class), From::Node(loader), From::Node(listener), From::Class(9)];
+        assert_eq!((path, good), (Ok(expected), true));
     }
 
     #[test]

@@ -34,6 +34,17 @@ const LEVELS_BEHIND_WEAK_ROOTS: u8 = 8;
 /// Limit for the processor time of all passes together.
 const MAX_CPU_NS: u64 = 10_000_000_000;
 
+/// An entry in a thread's table of thread-local variables.
+const THREAD_LOCAL: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
+/// Maximum number of such entries whose `ThreadLocal` is named.
+const MAX_LOCALS: usize = 1 << 12;
+
+/// A class that this many class loaders have loaded is one whose loaders leak: a test with a leak runs at least as
+/// often before its holders are searched.
+const LEAKED_LOADERS: u8 = 8;
+/// Places to count the names of classes in.
+const PLACES: usize = 1 << 17;
+
 /// Tag of the first thread; lower tags are the numbers of classes.
 const THREADS: i64 = 1 << 39;
 /// Tag of the first object on a path.
@@ -51,11 +62,17 @@ pub(super) struct ReferencePaths {
     thread_nodes: Vec<usize>,
     /// By class number: whether its instances are skipped.
     passed_by: Vec<bool>,
+    /// By class number: whether its class loader leaks, as far as that can be seen.
+    leaks_loader: Vec<bool>,
     /// Number of objects that are not skipped.
     objects: u64,
     /// The native method that makes the measurement. The objects that it refers to count as not held by it.
     own: Option<Method>,
     class_values: Option<ClassValues>,
+    /// The class of the entries of thread-local variables, and its field that refers weakly to the `ThreadLocal`.
+    thread_local: Option<(i64, u32)>,
+    /// Nodes of such entries, each with that of its `ThreadLocal`.
+    locals: Vec<(usize, usize)>,
     /// The time limit of the walk.
     limit: Limit,
 }
@@ -114,8 +131,19 @@ impl ReferencePaths {
         let characters = wanted.iter().any(|name| matches!(name.as_str(), "byte[]" | "char[]"));
         let passed_by = |name: &str| is_array_of_numbers(name) || name == "java.lang.String" && !characters;
         let mut graph = Graph::default();
+        // How often each name is there. Names that share a place are rare, and do no harm.
+        let mut loaded = vec![0_u8; PLACES];
+        for (known, _) in classes {
+            if let Some(times) = loaded.get_mut(place_of(&known.name)) {
+                *times = times.saturating_add(1);
+            }
+        }
+        let is_leaked = |name: &str| loaded.get(place_of(name)).is_some_and(|times| *times >= LEAKED_LOADERS);
         // Without memory, the graph is full from the beginning, and the answer says this.
         let _is_full = graph.make_room(MAX_NODES, EDGES * MAX_NODES);
+        let mut locals = Vec::new();
+        // Without memory, no `ThreadLocal` is named.
+        let _no_room = locals.try_reserve_exact(MAX_LOCALS);
         Self {
             graph,
             objects: live.iter().filter(|of| !passed_by(&of.class)).map(|of| of.instances).sum(),
@@ -125,8 +153,16 @@ impl ReferencePaths {
             passed_by: std::iter::once(false)
                 .chain(classes.iter().map(|(known, _)| passed_by(&known.name)))
                 .collect(),
+            leaks_loader: std::iter::once(false)
+                .chain(classes.iter().map(|(known, _)| is_leaked(&known.name)))
+                .collect(),
             own,
             class_values: ClassValues::of(env, jvmti, classes),
+            thread_local: (1..)
+                .zip(classes)
+                .find(|(_, (known, _))| known.name == THREAD_LOCAL)
+                .and_then(|(number, (known, _))| Some((number, known.referent?))),
+            locals,
             limit: Limit::of(MAX_CPU_NS),
         }
     }
@@ -278,6 +314,12 @@ impl ReferencePaths {
         if matches!(reference.kind, Kind::ConstantPool | Kind::ClassPart) {
             return None;
         }
+        if let (Kind::Field(field), Some((class, referent))) = (reference.kind, self.thread_local)
+            && (reference.referrer_class_tag, field) == (class, referent)
+        {
+            self.takes_local(level, reference);
+            return None;
+        }
         let (to, next) = match level {
             None => (self.node(reference.tag, reference.class_tag, 0)?, 0),
             Some(level) => {
@@ -294,7 +336,7 @@ impl ReferencePaths {
         }
         let (kind, class) = (reference.kind, reference.referrer_class_tag);
         let from = match (kind, reference.referrer_tag.as_deref_mut()) {
-            (Kind::StaticField(_), Some(class)) => From::Class(*class),
+            (Kind::StaticField(_), Some(class)) => self.holder_of_static(*class, next),
             (Kind::ClassLoader, Some(class)) => {
                 // The object is held by the class, and so by everything that holds the class, most of all its objects.
                 let class = *class;
@@ -323,6 +365,32 @@ impl ReferencePaths {
             _ => return None,
         };
         Some(Edge { to, from, kind, class })
+    }
+
+    /// What holds the static fields of a class. If its loader leaks, whoever holds the class is to blame.
+    fn holder_of_static(&mut self, class: i64, level: u8) -> From {
+        let place = usize::try_from(class).unwrap_or(0);
+        let leaks = self.leaks_loader.get(place).is_some_and(|leaks| *leaks);
+        let node = if leaks { self.class_node(class, level) } else { None };
+        node.map_or(From::Class(class), From::Node)
+    }
+
+    /// Makes a node of the `ThreadLocal` to which an entry on the paths refers: what holds it names the entry.
+    fn takes_local(&mut self, level: Option<u8>, reference: &mut Reference<'_>) {
+        let entry = reference.referrer_tag.as_deref().and_then(|tag| node_of(*tag));
+        let is_due = |entry: &usize| level.is_none_or(|level| self.graph.is_of_level(*entry, level));
+        let Some(entry) = entry.filter(is_due).filter(|_| self.locals.len() < self.locals.capacity()) else {
+            return;
+        };
+        let next = level.map_or(0, |level| level.wrapping_add(1));
+        if let Some(local) = self.node(reference.tag, reference.class_tag, next) {
+            self.locals.push((entry, local));
+        }
+    }
+
+    /// The `ThreadLocal` of the entry at this node.
+    pub(super) fn local_of(&self, entry: usize) -> Option<usize> {
+        self.locals.iter().find(|(known, _)| *known == entry).map(|(_, local)| *local)
     }
 
     /// The field of a class object that holds objects of this class, if any.
@@ -375,6 +443,13 @@ impl ReferencePaths {
     pub(super) fn path(&self, last: &Shortest, instance: usize) -> Result<Vec<Edge>, Lost> {
         self.graph.path(last, instance)
     }
+}
+
+/// The place where a name is counted: its FNV-1a hash.
+fn place_of(name: &str) -> usize {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash as usize % PLACES
 }
 
 fn is_array_of_numbers(class: &str) -> bool {

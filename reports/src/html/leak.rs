@@ -82,7 +82,7 @@ fn stack_line(html: &mut Html, frame: &Frame) {
     let place = match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),
-        (None, _) if frame.function.is_some() => in_module(frame),
+        (None, _) if frame.function.is_some() && !frame.module.is_empty() => in_module(frame),
         (None, _) => String::new(),
     };
     let inlined = if frame.inlined { " (inlined)" } else { "" };

@@ -51,8 +51,8 @@ fn location(frame: &Frame) -> String {
     let place = match (&frame.file, frame.line, &frame.function) {
         (Some(file), Some(line), _) => format!("{}:{line}", visible(file)),
         (Some(file), None, _) => visible(file).into_owned(),
-        (None, _, Some(_)) => in_module(frame),
-        (None, _, None) => String::new(),
+        (None, _, Some(_)) if !frame.module.is_empty() => in_module(frame),
+        (None, ..) => String::new(),
     };
     if frame.inlined { format!("{place} (inlined)").trim_start().to_owned() } else { place }
 }

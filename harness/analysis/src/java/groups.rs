@@ -415,8 +415,17 @@ fn threads(
     let made = |(way, _, count): &(&&Way, &str, f64)| {
         allocated(record, test, (&growing[way.class].series.class, whole(*count)), &way.steps)
     };
-    let frames = of_threads.iter().map(made).find(|frames| !frames.is_empty()).unwrap_or_default();
+    let mut frames = of_threads.iter().map(made).find(|frames| !frames.is_empty()).unwrap_or_default();
+    leave_callers_of_project(&mut frames, &project_of(test));
     Some(LeakedThreads { name: (*name).to_owned(), count: whole(threads), frames })
+}
+
+/// Removes the frames of the test framework, which called the project.
+fn leave_callers_of_project(frames: &mut Vec<Frame>, project: &str) {
+    let is_ours = |frame: &Frame| frame.function.as_deref().is_some_and(|name| is_of_project(name, project));
+    if let Some(last) = frames.iter().rposition(is_ours) {
+        frames.truncate(last.saturating_add(1));
+    }
 }
 
 /// Name of a running thread of which the path leads to the object or the task: each thread has one of these.
@@ -621,6 +630,26 @@ mod tests {
     fn a_leak_without_a_holder_and_a_call_is_of_its_test_alone() {
         let of = |test: &str| id((test, "java.lang.Class"), &[], &[], &BTreeSet::new());
         assert_ne!(of("ATest.a"), of("BTest.b"));
+    }
+
+    #[test]
+    fn the_stack_of_a_leaked_thread_ends_where_the_test_framework_called_the_project() {
+        let frame = |name: &str| Frame {
+            function: Some(name.to_owned()),
+            file: None,
+            line: None,
+            module: String::new(),
+            offset: 0,
+            inlined: false,
+        };
+        let left = |calls: &[&str]| {
+            let mut frames = calls.iter().map(|call| frame(call)).collect();
+            leave_callers_of_project(&mut frames, &project_of("com.example.PumpTest.runs"));
+            frames.into_iter().filter_map(|frame| frame.function).collect::<Vec<_>>()
+        };
+        let (pool, own) = ("java.util.concurrent.ThreadPoolExecutor.addWorker", "com.example.PumpTest.runs");
+        assert_eq!(left(&[pool, own, "org.junit.Runner.run"]), [pool, own]);
+        assert_eq!(left(&[pool, "org.junit.Runner.run"]), [pool, "org.junit.Runner.run"]);
     }
 
     /// Regression test: a waiver of one thread without a name covered all others.

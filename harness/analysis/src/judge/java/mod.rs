@@ -562,7 +562,7 @@ impl TestJudge<'_, '_> {
                 0.0 => String::new(),
                 _ => format!(" by {} {}", format_bytes(bytes), self.judgement.per()),
             };
-            self.judgement.remark(format!("besides, {classes} may grow{by}"));
+            self.judgement.remark(format!("{classes} grew{by} but may have stopped: not counted"));
         }
     }
 
