@@ -160,8 +160,7 @@ fn android_suite(AndroidFact { module, application }: &AndroidFact) -> String {
         quote(&format!("{folder}build/outputs/apk/{kind}debug/{name}-debug{ending}.apk"))
     };
     format!(
-        "\
-  # Instrumented tests, on a device or an emulator: `memgate docs android`. The variable MEMGATE_ANDROID_AGENT names the agent's folder.
+        "  # Instrumented tests, on a device or an emulator: `memgate docs android`. The variable MEMGATE_ANDROID_AGENT names the agent's folder.
   # instrumented:
   #   runner: instrumentation
   #   package: {}   # as in `adb shell pm list instrumentation`

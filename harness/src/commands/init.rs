@@ -162,7 +162,8 @@ mod tests {
         }
         write(folder.path(), false).unwrap();
         let text = fs::read_to_string(path(FILE)).unwrap();
-        let on = text.replace("  # instrumented:", "  instrumented:").replace("  #   ", "    ");
+        let on = text.replace("  # instrumented:", "  instrumented:").replace("  #   runner:", "    runner:");
+        let on = on.replace("  #   package:", "    package:").replace("  #   apks:", "    apks:");
         let config = Config::parse(&on, FILE, &|_| None, None).unwrap_or_else(|e| panic!("{e}\n{on}"));
         assert_eq!(config.instrumented[0].package, "com.example.tiles.test");
         assert!(
