@@ -86,18 +86,25 @@ fn native(hold: &Hold, way: &[HolderStep]) -> String {
 }
 
 /// Blocks that are all lost, most of them in a cycle: `lost with  a lost block: 72 B allocated in Doc::Doc() (doc.cc:7)
-/// (25159 of 55440 blocks, all lost)`. The blocks of a tree with pointers to parents form a cycle, and the block with
-/// which others are lost is the one that nobody freed. `None`: there is no such block.
-fn lost_with(Hold { reach, blocks, note, others, .. }: &Hold) -> Option<String> {
-    let is_lost = |reach| !matches!(reach, Reach::Reachable | Reach::NotSearched);
-    if *reach != Reach::LostCycle || !others.iter().all(|other| is_lost(other.reach)) {
-        return None;
-    }
-    let cause =
-        others.iter().find(|other| other.reach == Reach::IndirectlyLost && !other.holder.is_empty())?;
-    let note = note.as_deref().map_or_else(String::new, |note| format!("; {}", visible(note)));
-    let root = native_step(&cause.holder[0]);
-    Some(format!("lost with  {root} ({} of {blocks} blocks, all lost{note})", cause.blocks))
+/// (55440 blocks, all lost)`. `None`: there is no block with which they are lost.
+fn lost_with(hold: &Hold) -> Option<String> {
+    let root = native_step(behind_cycle(hold)?.first()?);
+    let note = hold.note.as_deref().map_or_else(String::new, |note| format!("; {}", visible(note)));
+    Some(format!("lost with  {root} ({} blocks, all lost{note})", hold.blocks))
+}
+
+/// The way to some blocks of a leak whose blocks are all lost, most of them in a cycle. The blocks of a tree with pointers
+/// to parents form one, and the block with which others are lost is the one that nobody freed.
+fn behind_cycle(Hold { reach, others, .. }: &Hold) -> Option<&[HolderStep]> {
+    let is_lost = |other: &OtherHold| !matches!(other.reach, Reach::Reachable | Reach::NotSearched);
+    let behind = |other: &&OtherHold| other.reach == Reach::IndirectlyLost && !other.holder.is_empty();
+    let found = others.iter().find(behind).filter(|_| others.iter().all(is_lost));
+    found.filter(|_| *reach == Reach::LostCycle).map(|other| other.holder.as_slice())
+}
+
+/// The blocks that a native leak is held by or lost with.
+pub(crate) fn way(leak: &Leak) -> &[HolderStep] {
+    leak.hold.as_ref().and_then(behind_cycle).unwrap_or(&leak.holder)
 }
 
 /// Only the root: `1 held by static other (other.cc:3)`.
@@ -222,7 +229,7 @@ mod tests {
         let mut leak = Leak { hold: Some(hold), ..Leak::default() };
         assert_eq!(
             holder(&leak),
-            "lost with  a lost block: 72 B allocated in Doc::Doc() (m.cc:7) (25159 of 55440 blocks, all lost)"
+            "lost with  a lost block: 72 B allocated in Doc::Doc() (m.cc:7) (55440 blocks, all lost)"
         );
         let hold = leak.hold.as_mut().unwrap();
         hold.others.push(other(Reach::Reachable, 1, vec![step("static")]));
