@@ -281,8 +281,9 @@ memgate appends the waiver to the waivers file of the configuration (memgate-wai
 
 Examples:
   memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01
-  memgate waive n1-5f1c09a2b47d1e03 j1-067741f2039419e0 --reason 'initialised once' --until never --owner @maps
-  memgate waive --all --reason 'before memgate' --until 2027-03-01     # every leak that failed in the latest run";
+  memgate waive n1-5f1c09a2b47d1e03 --reason 'initialised once' --until never --owner @maps
+  memgate waive n1-5f1c09a2b47d1e03 j1-067741f2039419e0 --reason 'caches' --until never
+  memgate waive --all --reason 'before memgate' --until 2027-03-01";
 
 /// What `waive` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -40,7 +40,10 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
         let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
         let done = match covering.min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
             Some(waiver) if waiver.until.over(today) => extend(id, request, waiver, console),
-            Some(_) if request.all => Ok(()),
+            Some(waiver) if request.all => {
+                console.line(&format!("{id} is waived already at {}", waiver.place));
+                Ok(())
+            }
             Some(waiver) => Err(ExpectedError::usage(
                 format!("cannot waive: the leak {id} is waived already at {}", waiver.place),
                 "change the date there",
