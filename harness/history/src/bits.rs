@@ -103,6 +103,14 @@ impl From<Bits> for u64 {
     }
 }
 
+impl FromIterator<bool> for Bits {
+    fn from_iter<I: IntoIterator<Item = bool>>(bits: I) -> Self {
+        let mut all = Self::default();
+        bits.into_iter().for_each(|bit| all.push(bit));
+        all
+    }
+}
+
 /// `#` seen, `.` not seen.
 impl std::fmt::Display for Bits {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

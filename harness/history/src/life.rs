@@ -531,16 +531,20 @@ impl Folding {
     }
 
     fn finish(mut self) -> Life {
-        let rate = self.rate_when_seen();
-        self.life.rate = rate;
-        // A leak that comes and goes has this many sightings in a row with a probability of at most 1 %.
-        let steady = self.bits.trailing(true);
-        let ends = if rate >= 1.0 { 1 } else { misses_of_a_fix(1.0 - rate) };
-        let comes_and_goes = FLAKY.contains(&rate) && steady < ends && !self.bits.is_in_blocks(MISSED);
+        self.life.rate = self.rate_when_seen();
         self.life.flaky = self.life.state.is_alive()
-            && (comes_and_goes || self.disagreed_before(self.bits.trailing(false)));
+            && (comes_and_goes(self.bits) || self.disagreed_before(self.bits.trailing(false)));
         self.life
     }
+}
+
+/// Did some of the judged commits see a leak and others not, as chance arranges them?
+#[must_use]
+pub fn comes_and_goes(bits: Bits) -> bool {
+    let rate = bits.before_trailing(false).share();
+    // A leak that comes and goes has this many sightings in a row with a probability of at most 1 %.
+    let ends = if rate >= 1.0 { 1 } else { misses_of_a_fix(1.0 - rate) };
+    FLAKY.contains(&rate) && bits.trailing(true) < ends && !bits.is_in_blocks(MISSED)
 }
 
 #[cfg(test)]

@@ -311,10 +311,10 @@ pub(super) const WORST_OF_LINE: &str = leak_lines!(
      AND w.branch_id = $2 AND w.environment_id = $3 AND w.state IN (1, 2, 4) \
      ORDER BY w.waived, CASE w.state WHEN 1 THEN 0 WHEN 4 THEN 1 ELSE 2 END, w.bytes DESC, w.leak_id LIMIT $4)"
 );
-/// How many leaks a line has, by state, and whether they come and go. Of a leak that is fixed or gone, only its rate
-/// tells that.
-pub(super) const COUNTS_OF_LINE: &str = "SELECT state, CASE WHEN state IN (3, 5) AND rate <= 0.95 THEN 1 ELSE flaky END, COUNT(*) \
-     FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 GROUP BY 1, 2";
+/// How many leaks a line has, by state, and whether they come and go. Of a leak that is fixed or gone, only the commits
+/// that saw it tell that.
+pub(super) const COUNTS_OF_LINE: &str = "SELECT state, flaky, CASE WHEN state IN (3, 5) AND rate < 1 THEN recent ELSE '' END, COUNT(*) \
+     FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 GROUP BY 1, 2, 3";
 /// The worst leaks that a test had in the last run that saw them: as [`State`](memgate_history::life::State) orders
 /// them.
 pub(super) const LEAKS_OF_TEST: &str = leak_lines!(

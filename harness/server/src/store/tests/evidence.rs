@@ -378,6 +378,22 @@ fn a_leak_that_came_and_went_is_not_steady_when_it_is_gone() {
     });
 }
 
+/// Regression: its rate is that of a leak which comes and goes.
+#[test]
+fn a_leak_that_was_fixed_twice_is_steady() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        for (leak, commits) in [(leak(), 12), (clean(), 4), (leak(), 12), (clean(), 4)] {
+            for _ in 0..commits {
+                story.next(&[("A.one", leak.clone())], as_it_is).await;
+            }
+        }
+        let overview = story.store.overview("tiles", &choice).await.unwrap().unwrap();
+        assert_eq!((overview.counts[3], overview.decided, overview.steady), (1, 1, 1));
+    });
+}
+
 #[test]
 fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
     block_on(async {
