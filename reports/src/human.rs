@@ -312,10 +312,11 @@ fn waiver_line(waiver: &WaiverReport, report: &RunReport, column: usize, style: 
         Some((verdict, fixed)) => (verdict, "stale", fixed),
         None => (verdict, label, state),
     };
-    let used = if waiver.used > 0 {
-        format!("{}, ", format_number_of(waiver.used as usize, "leak"))
-    } else {
-        String::new()
+    let used = match waiver.used as usize {
+        0 => String::new(),
+        // It names one leak, which several tests have.
+        tests @ 2.. if waiver.matches.starts_with("leak ") => format!("in {tests} tests, "),
+        leaks => format!("{}, ", format_number_of(leaks, "leak")),
     };
     let owner = waiver.owner.as_ref().map_or_else(String::new, |owner| format!(", {}", visible(owner)));
     let label = style.paint.verdict(verdict, format!("{label:7}"));
@@ -613,6 +614,25 @@ mod tests {
             text.contains(&format!("does not match {name}, which has its leak: known")),
             "also in a part"
         );
+    }
+
+    /// Regression: a leak that two tests have was two leaks.
+    #[test]
+    fn a_waiver_of_one_leak_counts_its_tests() {
+        let waiver = |matches: &str| WaiverReport {
+            matches: matches.to_owned(),
+            state: WaiverState::InForce,
+            reason: "known".to_owned(),
+            owner: None,
+            until: "never".to_owned(),
+            used: 2,
+            fixed: None,
+        };
+        let mut report = sample::clean();
+        report.waivers = vec![waiver("leak n1-a"), waiver("frame f")];
+        let text = human(&report, &HumanOptions::default());
+        assert!(text.contains("leak n1-a  in 2 tests, no end date: known"), "{text}");
+        assert!(text.contains("frame f    2 leaks, no end date: known"), "{text}");
     }
 
     #[test]
