@@ -3,6 +3,7 @@
 //! Data flow: a command returns `Result<u8, ExpectedError>`; `main.rs` prints the error (`error:`
 //! and `hint:` lines, through `output`) and exits with its code.
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use memgate_adb::AdbError;
@@ -16,6 +17,8 @@ pub(crate) const FAIL: u8 = 1;
 pub(crate) const NOT_MEASURED: u8 = 2;
 /// Ended by the user (SIGINT, SIGTERM).
 pub(crate) const INTERRUPTED: u8 = 130;
+
+const DISK_FULL: &str = "the disk is full: make room, or name a folder on another disk";
 
 /// The exit code of a judged run.
 ///
@@ -169,9 +172,7 @@ impl ExpectedError {
             | Self::Session { hint, .. }
             | Self::Missing { hint, .. }
             | Self::Machinery { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
-            Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-                Some("the disk is full: make room, or name a folder on another disk".to_owned())
-            }
+            Self::File { source, .. } if source.kind() == ErrorKind::StorageFull => Some(DISK_FULL.to_owned()),
             Self::Configuration(_) | Self::File { .. } => None,
         }
     }
@@ -198,7 +199,11 @@ impl ExpectedError {
 
     /// For `map_err`, where the machinery around a run failed.
     pub(crate) fn failed(why: &dyn std::error::Error) -> Self {
-        Self::failed_with_hint(why, "")
+        let mut causes = std::iter::successors(why.source(), |cause| cause.source());
+        let is_full = causes.any(|cause| {
+            cause.downcast_ref::<io::Error>().is_some_and(|why| why.kind() == ErrorKind::StorageFull)
+        });
+        Self::failed_with_hint(why, if is_full { DISK_FULL } else { "" })
     }
 
     /// For `map_err`, where the machinery around a run failed and the user can do something about it.
@@ -291,7 +296,12 @@ mod tests {
         let hint = |why: i32| {
             ExpectedError::file("write", "x.log".as_ref())(std::io::Error::from_raw_os_error(why)).hint()
         };
-        let full = "the disk is full: make room, or name a folder on another disk";
-        assert_eq!((hint(28).as_deref(), hint(2)), (Some(full), None));
+        assert_eq!((hint(28).as_deref(), hint(2)), (Some(DISK_FULL), None));
+        let of_a_session = crate::session::StoreError::Path {
+            action: "write",
+            path: "session.json".into(),
+            source: io::Error::from(ErrorKind::StorageFull),
+        };
+        assert_eq!(ExpectedError::failed(&of_a_session).hint().as_deref(), Some(DISK_FULL));
     }
 }

@@ -317,7 +317,10 @@ fn nearest_line(choice: &Choice, known: &Selection) -> String {
         branch => ("branches", branch, &known.branches),
     };
     match nearest(named, known.iter().map(String::as_str)) {
-        Some(near) if near != named => format!("did you mean `{near}`?"),
+        Some(near) if near != named && !near.is_empty() => format!("did you mean `{near}`?"),
+        _ if what == "branches" && known.iter().all(String::is_empty) => {
+            "its runs have no branch: leave out `--branch`".to_owned()
+        }
         _ => format!("the {what} are: {}", format_list(known, MOST)),
     }
 }
@@ -383,6 +386,9 @@ mod tests {
         assert_eq!(told("zebra", ""), "the branches are: main, release/1");
         assert_eq!(told("main", "x86"), "did you mean `x86_64`?");
         assert_eq!(told("", "zebra"), "the environments are: x86_64");
+        let without_branch = Selection { branches: vec![String::new()], ..known.clone() };
+        let choice = Choice { branch: "main".to_owned(), ..Choice::default() };
+        assert!(nearest_line(&choice, &without_branch).starts_with("its runs have no branch"));
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub(super) fn serve(request: &ServeArgs, console: &Console) -> Result<u8, Expect
 async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedError> {
     let address = history::address(&request.store.data, request.store.database.as_deref());
     let store = Store::open_existing(&address).await.map_err(|why| match why {
-        StoreError::Missing(_) => ExpectedError::machinery(
-            format!("there is no history {}", without_password(&address)),
-            "for a new server, `memgate serve token create --project NAME` with the same folder or database makes one",
+        StoreError::Missing(file) => ExpectedError::machinery(
+            format!("there is no history {file}"),
+            "`memgate run` begins one in the folder in which you run it; for the server of a team, `memgate serve token create --project NAME` does, with the same `--data`",
         ),
         why => history::store_error(&why),
     })?;

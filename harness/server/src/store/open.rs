@@ -27,15 +27,22 @@ const SQLITE_CONNECTIONS: u32 = 4;
 /// Errors of SQLite if the file, or its folder, cannot be written.
 const REFUSED: [&str; 2] = ["readonly database", "unable to open database file"];
 /// Advice for errors of the database.
-const HINTS: [(&str, &str); 5] = [
+const HINTS: [(&str, &str); 6] = [
     ("not a database", "it is no history; move it away, and the next run makes a new one"),
     (
         "malformed",
         "the file is damaged: move it away; then `memgate serve restore` a backup, or the next run makes a new one",
     ),
+    ("disk is full", "make room, then `memgate history add SESSION` adds the run"),
     ("is locked", "another program has it open and writes to it: try again when that has ended"),
-    (REFUSED[0], "it cannot be written here; `memgate history` reads it"),
-    (REFUSED[1], "it cannot be written here; `memgate history` reads it"),
+    (
+        REFUSED[0],
+        "this user cannot write it, or not its folder: run as their owner, or change the owner; `memgate history` reads it as it is",
+    ),
+    (
+        REFUSED[1],
+        "this user cannot open it, or not write its folder: run as their owner, or change the owner",
+    ),
 ];
 const POSTGRES_CONNECTIONS: u32 = 16;
 
@@ -265,6 +272,18 @@ mod tests {
         install_default_drivers();
         let connected = super::super::tests::block_on(first_connection(&url, Duration::from_millis(50)));
         assert!(connected.unwrap_err().to_string().contains("it does not answer"));
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_written_is_named_with_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        std::fs::create_dir(&path).unwrap();
+        let told = make_file(&path).unwrap_err().to_string();
+        assert!(
+            told.contains(path.to_str().unwrap()) && told.contains("hint: this user must be able"),
+            "{told}"
+        );
     }
 
     #[test]
