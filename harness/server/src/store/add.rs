@@ -212,7 +212,7 @@ impl Adding<'_> {
             .await?;
         self.columns(run, &record.tests, ends.figures).await?;
         self.insert_exceptions((run, ends.rest), &record.tests, &tests).await?;
-        let seen = self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
+        let (seen, looks) = self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
         sqlx::query(sql::ADD_LINE)
             .bind(self.project)
             .bind(branch)
@@ -228,7 +228,7 @@ impl Adding<'_> {
             started_us,
         };
         let moved = self.places(manifest, branch, &at).await?;
-        Ok(NewRun { run: of_line, seen, branch, environment, on_line, moved })
+        Ok(NewRun { run: of_line, seen, looks, branch, environment, on_line, moved })
     }
 
     async fn insert_run(
@@ -339,19 +339,25 @@ impl Adding<'_> {
         record: &RunRecord,
         tests: &[i64],
         unproven: bool,
-    ) -> Result<BTreeMap<i64, Seen>, StoreError> {
+    ) -> Result<(BTreeMap<i64, Seen>, BTreeMap<i64, (String, String)>), StoreError> {
         // An unproven run must not change how a leak looks, nor may what is kept once, for example after its fix.
         let leaking = if unproven { BTreeSet::new() } else { record.leaking() };
-        let (mut leaks, mut once) = (Vec::new(), Vec::new());
+        let mut ids = self.leak_ids(&record.leaks.keys().collect::<Vec<_>>()).await?;
+        let (mut new, mut looks) = (Vec::new(), BTreeMap::new());
         for (fingerprint, leak) in &record.leaks {
-            let id = self.ids.next();
-            let body = serde_json::to_string(leak)?;
-            let rows = if leaking.contains(fingerprint.as_str()) { &mut leaks } else { &mut once };
-            rows.push([self.project.into(), id.into(), fingerprint.clone().into(), body.into()]);
+            match ids.get(fingerprint) {
+                None => {
+                    let (id, body) = (self.ids.next(), serde_json::to_string(leak)?);
+                    new.push([self.project.into(), id.into(), fingerprint.clone().into(), body.into()]);
+                    ids.insert(fingerprint.clone(), id);
+                }
+                Some(id) if leaking.contains(fingerprint.as_str()) => {
+                    looks.insert(*id, (fingerprint.clone(), serde_json::to_string(leak)?));
+                }
+                Some(_) => {}
+            }
         }
-        rows::add(self.connection(), sql::ADD_LEAK, leaks).await?;
-        rows::add(self.connection(), sql::ADD_LEAK_ONCE, once).await?;
-        let ids = self.leak_ids(&record.leaks.keys().collect::<Vec<_>>()).await?;
+        rows::add(self.connection(), sql::ADD_LEAK, new).await?;
         let (mut sightings, mut seen) = (Vec::new(), BTreeMap::new());
         for sighting in &record.sightings {
             let (Some(leak), Some(test)) = (ids.get(&sighting.leak), tests.get(sighting.test)) else {
@@ -370,9 +376,11 @@ impl Adding<'_> {
             ]);
         }
         rows::add(self.connection(), sql::ADD_SIGHTING, sightings).await?;
-        Ok(seen)
+        Ok((seen, looks))
     }
 
+    /// The ids of the known ones. Nobody else adds a leak meanwhile, because the runs of a project are added one after the
+    /// other.
     async fn leak_ids(&mut self, fingerprints: &[&String]) -> Result<BTreeMap<String, i64>, StoreError> {
         let mut ids = BTreeMap::new();
         for names in fingerprints.chunks(LEAKS_AT_ONCE) {
@@ -383,9 +391,6 @@ impl Adding<'_> {
             for row in query.fetch_all(self.connection()).await? {
                 ids.insert(row.try_get(1)?, row.try_get(0)?);
             }
-        }
-        if ids.len() < fingerprints.len() {
-            return Err(StoreError::Broken("a leak that was written is not there".to_owned()));
         }
         Ok(ids)
     }

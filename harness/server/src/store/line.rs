@@ -47,6 +47,8 @@ pub(super) struct NewRun {
     pub(super) run: LineRun,
     /// Its sightings, by leak.
     pub(super) seen: BTreeMap<i64, Seen>,
+    /// Fingerprint and body of each leak that was known and may look different now.
+    pub(super) looks: BTreeMap<i64, (String, String)>,
     pub(super) branch: i64,
     pub(super) environment: i64,
     /// The run counts for the lives of leaks.

@@ -35,6 +35,7 @@ struct Followed {
 /// The lives of one line that change with a run.
 struct Folding<'a, 't> {
     adding: &'a mut Adding<'t>,
+    new: &'a NewRun,
     branch: i64,
     environment: i64,
     /// In the order of the line; read when a leak needs all runs.
@@ -44,6 +45,8 @@ struct Folding<'a, 't> {
     whole: Lookup,
     /// The rows of leaks, as they are now.
     rows: Vec<[Value; 19]>,
+    /// How leaks look that the new run was the last to see: a run of an earlier commit may be received later.
+    looks: Vec<[Value; 4]>,
     /// Current rows of events, by leak, state and commit.
     events: BTreeMap<(i64, State, String), [Value; 10]>,
     /// New events, each with its leak.
@@ -65,23 +68,26 @@ pub(super) async fn fold(
     for (branch, environment) in lines {
         let mut folding = Folding {
             adding,
+            new,
             branch,
             environment,
             runs: None,
             newest: None,
             whole: Lookup::default(),
             rows: Vec::new(),
+            looks: Vec::new(),
             events: BTreeMap::new(),
             told: Vec::new(),
             touched: BTreeSet::new(),
         };
         if new.moved.contains(&(branch, environment)) {
-            folding.fold_all(new).await?;
+            folding.fold_all().await?;
         } else {
-            folding.push(new).await?;
+            folding.push().await?;
         }
-        let Folding { adding, rows, events, told: of_line, touched: of_runs, .. } = folding;
+        let Folding { adding, rows, looks, events, told: of_line, touched: of_runs, .. } = folding;
         rows::add(adding.connection(), sql::SET_LEAK_LINE, rows).await?;
+        rows::add(adding.connection(), sql::SET_LEAK, looks).await?;
         rows::add(adding.connection(), sql::SET_EVENT, events.into_values().collect()).await?;
         told.extend(in_words(adding, &of_line).await?);
         touched.extend(of_runs);
@@ -115,7 +121,8 @@ async fn in_words(adding: &mut Adding<'_>, events: &[(i64, Event)]) -> Result<Ve
 
 impl Folding<'_, '_> {
     /// The run is the last one: the stored folds continue with it.
-    async fn push(&mut self, new: &NewRun) -> Result<(), StoreError> {
+    async fn push(&mut self) -> Result<(), StoreError> {
+        let new = self.new;
         let (run, mut seen) = (&new.run, new.seen.clone());
         let mut lookup = Lookup::default();
         lookup.judged_by(self.adding, run).await?;
@@ -180,7 +187,8 @@ impl Folding<'_, '_> {
     }
 
     /// The order of the runs of the line has changed.
-    async fn fold_all(&mut self, new: &NewRun) -> Result<(), StoreError> {
+    async fn fold_all(&mut self) -> Result<(), StoreError> {
+        let new = self.new;
         let is_its_line = (self.branch, self.environment) == (new.branch, new.environment);
         let mut leaks = BTreeSet::new();
         if is_its_line && new.on_line {
@@ -247,6 +255,13 @@ impl Folding<'_, '_> {
 
     async fn write(&mut self, leak: i64, followed: &Followed, before: Vec<Event>) -> Result<(), StoreError> {
         let Some(life) = followed.fold.life() else { return Ok(()) };
+        if let Some((fingerprint, body)) =
+            self.new.looks.get(&leak).filter(|_| life.last_run == self.new.run.run)
+        {
+            // The id is not taken: the leak is there, under its own.
+            let (project, id) = (self.adding.project, self.adding.ids.next());
+            self.looks.push([project.into(), id.into(), fingerprint.clone().into(), body.clone().into()]);
+        }
         self.rows.push([
             self.adding.project.into(),
             self.branch.into(),

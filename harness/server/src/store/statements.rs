@@ -210,7 +210,10 @@ pub(super) const LEAK: &str =
     "SELECT leak_id, fingerprint, body FROM leak WHERE project_id = $1 AND fingerprint = $2";
 pub(super) const LEAK_BODIES: &str =
     "SELECT leak_id, fingerprint, body FROM leak WHERE project_id = $1 AND leak_id IN ($2)";
-pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
+pub(super) const ADD_LEAK: &str =
+    "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4)";
+/// For leaks that are there: how they look now.
+pub(super) const SET_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body WHERE leak.body <> excluded.body";
 
 pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -450,10 +453,6 @@ pub(super) const USE_TOKEN: &str =
     "UPDATE token SET used_us = $2 WHERE token_id = $1 AND (used_us IS NULL OR used_us < $3)";
 pub(super) const REVOKE_TOKEN: &str =
     "UPDATE token SET revoked_us = $2 WHERE token_id = $1 AND revoked_us IS NULL";
-
-/// For a run that may not change how a known leak looks.
-pub(super) const ADD_LEAK_ONCE: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
-     ON CONFLICT (project_id, fingerprint) DO NOTHING";
 
 /// Accounts are outside of projects: one may read several.
 pub(super) const READER: &str = "SELECT CAST(1 AS BIGINT), pattern, '' FROM members_only UNION ALL \

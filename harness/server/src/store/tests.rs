@@ -955,6 +955,7 @@ async fn refold(store: &Store) {
     let new = line::NewRun {
         run,
         seen: std::collections::BTreeMap::new(),
+        looks: std::collections::BTreeMap::new(),
         branch: id(2),
         environment,
         on_line: true,

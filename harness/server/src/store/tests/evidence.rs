@@ -378,6 +378,27 @@ fn a_leak_that_came_and_went_is_not_steady_when_it_is_gone() {
     });
 }
 
+/// Regression: it had the title and the stack of whichever run was received last.
+#[test]
+fn a_leak_looks_as_in_the_last_commit_that_saw_it() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        let titled = |title: &'static str| {
+            move |_: &mut Manifest, report: &mut RunReport| {
+                report.suites[0].tests[0].leaks[0].title = title.to_owned();
+            }
+        };
+        story.next(&[("A.one", leak())], titled("1 × 1 B")).await;
+        story.next(&[("A.one", leak())], titled("1 × 2 B")).await;
+        story.next(&[("A.one", leak())], titled("1 × 3 B")).await;
+        story.commit = 2;
+        story.again(&[("A.one", leak())], titled("1 × 4 B")).await;
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let view = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
+        assert_eq!(view.leak.title, "1 × 3 B");
+    });
+}
+
 /// Regression: its rate is that of a leak which comes and goes.
 #[test]
 fn a_leak_that_was_fixed_twice_is_steady() {
