@@ -362,12 +362,14 @@ impl Strong {
 
     #[inline]
     fn each(&self, graph: &Graph, object: u32, mut told: impl FnMut(u32)) {
-        let (weak, class) = match graph.kind(object) {
-            Kind::Of(class) => (self.weak[index(class)], self.classes[index(class)]),
-            Kind::Class(_) => (NONE, NONE),
+        // As in ahat, signers and protection domain of a class, its last two references, do not count.
+        let (weak, class, left_out) = match graph.kind(object) {
+            Kind::Of(class) => (self.weak[index(class)], self.classes[index(class)], 0),
+            Kind::Class(_) => (NONE, NONE, 2),
             _ => return,
         };
-        for (slot, held) in graph.references(object).iter().enumerate() {
+        let held = graph.references(object);
+        for (slot, held) in held[..held.len().saturating_sub(left_out)].iter().enumerate() {
             if *held != NONE && number(slot) != weak {
                 told(*held);
             }

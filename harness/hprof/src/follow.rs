@@ -41,12 +41,17 @@ pub(crate) enum Via {
     Loader,
     /// The superclass.
     Above,
+    /// The signers of a class.
+    Signers,
+    /// The protection domain of a class.
+    Domain,
 }
 
 impl Via {
-    /// References that keep a class. They are followed after all fields: nearly all classes are held otherwise.
+    /// References that keep a class, or that a class has. They are followed after all fields: nearly all that they
+    /// lead to is held otherwise.
     pub(crate) const fn keeps_class(self) -> bool {
-        matches!(self, Self::Class | Self::Loader | Self::Above)
+        matches!(self, Self::Class | Self::Loader | Self::Above | Self::Signers | Self::Domain)
     }
 }
 
@@ -232,7 +237,7 @@ impl<'a> Follow<'a> {
     fn class(&self, object: u32, class: u32, told: &mut impl FnMut(Held)) {
         let held = self.graph.references(object);
         let known = &self.statics[index(class)];
-        let Some((statics, above)) = held.split_last_chunk::<2>() else { return };
+        let Some((statics, above)) = held.split_last_chunk::<4>() else { return };
         for (at, held) in statics.iter().enumerate() {
             let (low, library) = match known.get(at).copied().unwrap_or(Known::Nothing) {
                 Known::Ignored => continue,
@@ -243,7 +248,7 @@ impl<'a> Follow<'a> {
                 told(Held { object: *held, via: Via::Static(at), low, library });
             }
         }
-        for (object, via) in above.iter().zip([Via::Loader, Via::Above]) {
+        for (object, via) in above.iter().zip([Via::Loader, Via::Above, Via::Signers, Via::Domain]) {
             if *object != NONE {
                 told(Held { object: *object, via, low: true, library: None });
             }

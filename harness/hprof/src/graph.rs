@@ -154,7 +154,8 @@ impl Graph {
     }
 
     /// References of an object, [`NONE`] for null. For an instance: one for each slot of its layout. For an array:
-    /// those that are not null. For a class: its static ones, then its loader and its superclass.
+    /// those that are not null. For a class: its static ones, then its loader, its superclass, its signers and its protection
+    /// domain.
     #[must_use]
     #[inline]
     pub fn references(&self, object: u32) -> &[u32] {
@@ -423,7 +424,7 @@ impl Visit for Pass<'_> {
             let held = if field.value == 0 { NONE } else { self.index.ids.rank(field.value) };
             self.graph.slots.push(held);
         }
-        for id in [class.loader, class.super_id] {
+        for id in [class.loader, class.super_id, class.signers, class.domain] {
             let held = if id == 0 { NONE } else { self.index.ids.rank(id) };
             self.graph.slots.push(held);
         }

@@ -146,10 +146,12 @@ enum By {
     Element,
     Key,
     Local,
-    /// The class of an instance, its loader, its superclass.
+    /// The class of an instance, its loader, its superclass, its signers, its protection domain.
     Class,
     Loader,
     Above,
+    Signers,
+    Domain,
 }
 
 /// A place while objects are walked.
@@ -265,11 +267,13 @@ impl<'a> Walk<'a> {
                     By::Field(slot.class, slot.name)
                 }
                 Via::Static(at) => By::Static(self.class(object) & !OF_CLASS, at),
-                Via::Class | Via::Loader | Via::Above => {
+                Via::Class | Via::Loader | Via::Above | Via::Signers | Via::Domain => {
                     if !self.seen.has(held.object) && self.waiting.set(held.object) {
                         let by = match held.via {
                             Via::Class => By::Class,
                             Via::Loader => By::Loader,
+                            Via::Signers => By::Signers,
+                            Via::Domain => By::Domain,
                             _ => By::Above,
                         };
                         self.classes.push_back((place, by, held.object));
@@ -401,6 +405,8 @@ impl<'a> Walk<'a> {
             By::Local => "<Java Local>".to_owned(),
             By::Class => "<class>".to_owned(),
             By::Loader => "<loader>".to_owned(),
+            By::Signers => "<signers>".to_owned(),
+            By::Domain => "<domain>".to_owned(),
             By::Above => "<super>".to_owned(),
         }
     }

@@ -673,6 +673,28 @@ fn an_object_keeps_its_class_and_its_loader() {
     }
 }
 
+/// Regression: a generated class with the protection domain of a plugin kept the plugin, which was held by nothing.
+#[test]
+fn a_class_keeps_its_protection_domain() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    dump.sticky(object);
+    let [session, domain] = ["com.acme.Session", "java.security.ProtectionDomain"].map(|name| {
+        let class = dump.class(name, object, &[], &[("held", REF)]);
+        dump.sticky(class);
+        class
+    });
+    let session = dump.instance(session, &[Value::Ref(0)]);
+    let domain = dump.instance(domain, &[Value::Ref(session)]);
+    dump.protected_by(domain);
+    let made = dump.class("com.acme.Made", object, &[], &[]);
+    dump.sticky(made);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    assert!(found.unreachable.is_empty(), "{:?}", found.unreachable);
+    let path = tree(&found.leaks[0]);
+    assert!(path.contains("↓ Made.<domain>\n"), "{path}");
+}
+
 #[test]
 fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);

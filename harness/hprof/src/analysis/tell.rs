@@ -285,6 +285,8 @@ impl<'a> Teller<'a> {
             (Via::Class, _) => (class.to_owned(), "<class>".to_owned(), "class", "<class>".to_owned()),
             (Via::Loader, _) => (class.to_owned(), "<loader>".to_owned(), "class", "<loader>".to_owned()),
             (Via::Above, _) => (class.to_owned(), "<super>".to_owned(), "class", "<super>".to_owned()),
+            (Via::Signers, _) => (class.to_owned(), "<signers>".to_owned(), "class", "<signers>".to_owned()),
+            (Via::Domain, _) => (class.to_owned(), "<domain>".to_owned(), "class", "<domain>".to_owned()),
             (Via::Inner | Via::Field(_) | Via::Static(_), _) => {
                 (class.to_owned(), "[inside]".to_owned(), "element", "[x]".to_owned())
             }

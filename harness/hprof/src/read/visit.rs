@@ -47,6 +47,10 @@ pub struct ClassDump {
     pub super_id: u64,
     /// Its class loader; 0: the boot loader.
     pub loader: u64,
+    /// Its signers; 0: none.
+    pub signers: u64,
+    /// Its protection domain; 0: none.
+    pub domain: u64,
     /// Bytes of an instance, as the virtual machine reports them.
     pub instance_bytes: u32,
     /// Bytes of this record after its tag.

@@ -431,7 +431,9 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.take::<4>();
         class.super_id = self.id();
         class.loader = self.id();
-        for _ in 0..4 {
+        class.signers = self.id();
+        class.domain = self.id();
+        for _reserved in 0..2 {
             self.id();
         }
         class.instance_bytes = self.u4();

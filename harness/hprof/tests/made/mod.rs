@@ -38,6 +38,7 @@ pub(crate) struct Dump {
     /// Class id to name, super class and field kinds.
     classes: HashMap<u64, (u64, Vec<u8>)>,
     loader: u64,
+    domain: u64,
     pub(crate) object: u64,
 }
 
@@ -60,6 +61,7 @@ impl Dump {
             serial: 0,
             classes: HashMap::new(),
             loader: 0,
+            domain: 0,
             object: 0,
         };
         dump.object = dump.class("java.lang.Object", 0, &[], &[]);
@@ -116,7 +118,7 @@ impl Dump {
         let bytes = self.instance_bytes(id);
         let mut out = [vec![0x20], self.id(id), vec![0; 4], self.id(above)].concat();
         out.extend(self.id(self.loader));
-        (0..4).for_each(|_| out.extend(self.id(0)));
+        [0, self.domain, 0, 0].iter().for_each(|held| out.extend(self.id(*held)));
         out.extend(bytes.to_be_bytes());
         out.extend([0, 0]);
         out.extend(u16::try_from(statics.len()).unwrap().to_be_bytes());
@@ -144,6 +146,11 @@ impl Dump {
     /// The classes that follow have this loader; 0: the boot loader.
     pub(crate) const fn loaded_by(&mut self, loader: u64) {
         self.loader = loader;
+    }
+
+    /// The classes that follow have this protection domain; 0: none.
+    pub(crate) const fn protected_by(&mut self, domain: u64) {
+        self.domain = domain;
     }
 
     fn instance_bytes(&self, class: u64) -> u32 {
