@@ -379,8 +379,7 @@ impl Adding<'_> {
         Ok((seen, looks))
     }
 
-    /// The ids of the known ones. Nobody else adds a leak meanwhile, because the runs of a project are added one after the
-    /// other.
+    /// The ids of the known ones. Nobody else adds a leak meanwhile: runs of a project are added one after the other.
     async fn leak_ids(&mut self, fingerprints: &[&String]) -> Result<BTreeMap<String, i64>, StoreError> {
         let mut ids = BTreeMap::new();
         for names in fingerprints.chunks(LEAKS_AT_ONCE) {
