@@ -22,6 +22,8 @@ const QUEUE_OF_READS: &str = "java.util.concurrent.ConcurrentLinkedQueue$Node";
 const READS_NOTED: usize = 72;
 /// A context of Logback is full after 300 status messages, with one per execution. The rest shows that no more come.
 const STATUS_KEPT: usize = 340;
+/// An entry of a thread's table of thread locals. It does not hold the thread local.
+const ENTRY: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
 /// Each object of this class owns the memory of one direct buffer.
 pub(crate) const DIRECT_BUFFER: &str = "java.nio.DirectByteBuffer";
 
@@ -165,6 +167,7 @@ impl Findings {
         findings.leave_what_is_unsure();
         findings.leave_queue_of_reads();
         findings.leave_status_of_logback();
+        findings.leave_stale_entries();
         findings.leave_to_framework(&project);
         findings.leave_groups_of_frameworks(record, test);
         findings.what_is_known(&explained);
@@ -224,7 +227,6 @@ impl Findings {
     /// What Logback's status messages hold may come to an end. So may the entries of its thread locals, and classes
     /// without a known holder.
     fn leave_status_of_logback(&mut self) {
-        const ENTRY: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
         let kept = |growing: &Growing| match &growing.held {
             HeldBy::Paths { paths, .. } => paths.iter().all(is_status_of_logback),
             HeldBy::Unknown => false,
@@ -244,6 +246,25 @@ impl Findings {
         for growing in left {
             self.rising.insert(growing.series.class.clone());
             self.cannot_tell(growing.series.class, growing.bytes);
+        }
+    }
+
+    /// An entry that is in use comes with a thread local or a thread. The JDK frees the others when their table is full.
+    fn leave_stale_entries(&mut self) {
+        let is_entry =
+            |growing: &Growing| growing.series.class == ENTRY && matches!(growing.held, HeldBy::Paths { .. });
+        let is_unknown = |growing: &Growing| {
+            let class = &growing.series.class;
+            matches!(growing.held, HeldBy::Unknown)
+                && !is_own(class)
+                && !class.starts_with("java.lang.Thread")
+        };
+        let all_stale = self.growing.iter().all(|growing| is_entry(growing) || is_unknown(growing));
+        if all_stale && self.growing.iter().any(is_entry) {
+            for growing in std::mem::take(&mut self.growing) {
+                self.rising.insert(growing.series.class.clone());
+                self.cannot_tell(growing.series.class, growing.bytes);
+            }
         }
     }
 
@@ -314,7 +335,6 @@ mod tests {
     #[test]
     fn what_status_messages_of_logback_hold_is_a_leak_only_if_it_outgrows_them() {
         const MANAGER: &str = "ch.qos.logback.core.BasicStatusManager";
-        const ENTRY: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
         let found = |ends: u32, kept: u64, field: &str, other: u64| {
             let mut jvm = Jvm::new();
             for i in 0..ends {
@@ -343,8 +363,10 @@ mod tests {
             assert_eq!(found(127, 300, field, 0), (0, true), "{field}");
         }
         assert_eq!(found(127, 300, "statusListenerList", 0), (3, false));
-        assert_eq!(found(127, 300, "tailBuffer", 1), (1, false), "more entries than thread locals");
+        assert_eq!(found(127, 300, "tailBuffer", 1), (0, false), "some entries are stale");
+        assert_eq!(found(127, 1000, "statusListenerList", 1), (3, false), "thread locals that are held");
         assert_eq!(found(340, 300, "tailBuffer", 0).0, 0);
+        assert_eq!(found(340, 300, "tailBuffer", 1).0, 0, "stale entries outlive the messages");
         assert_eq!(found(340, 1000, "tailBuffer", 0), (3, false), "never detached");
     }
 
