@@ -6,7 +6,7 @@ use memgate_model::{
 };
 
 use crate::figures::{Figure, counts, direct_bytes, exceeding, is_certain};
-use crate::holder::{short_holder, way};
+use crate::holder::{is_of_nearly_all, short_holder, way};
 use crate::names;
 use crate::visible::visible;
 use crate::worst::not_passed;
@@ -126,8 +126,11 @@ fn held_by<'t>(leak: &Leak, test: &'t TestReport) -> Vec<&'t Leak> {
     if leak.kind != LeakKind::Native || without_waiver(test).filter(is_same_place).count() > 1 {
         return Vec::new();
     }
-    let is_held =
-        |other: &&Leak| other.kind == LeakKind::Native && way(other).iter().any(|step| is_of(step, leak));
+    let is_held = |other: &&Leak| {
+        other.kind == LeakKind::Native
+            && is_of_nearly_all(other)
+            && way(other).iter().any(|step| is_of(step, leak))
+    };
     without_waiver(test).filter(|other| !is_same_place(other) && is_held(other)).collect()
 }
 
@@ -172,9 +175,10 @@ fn without_waiver(test: &TestReport) -> impl Iterator<Item = &Leak> {
 
 /// The innermost frame of the project's own code; if none is known, the innermost frame outside of system libraries.
 fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
-    if leak.kind.is_java() {
-        let own = |frame: &&Frame| frame.function.as_deref().is_some_and(|name| !names::is_of_platform(name));
-        return leak.frames.iter().find(own);
+    let platform = |frame: &Frame| frame.function.as_deref().is_none_or(names::is_of_platform);
+    // A Java thread counts as a thread of the system, and the JDK makes it.
+    if leak.kind.is_java() || leak.kind == LeakKind::Os && leak.frames.iter().any(is_of_jdk) {
+        return leak.frames.iter().find(|frame| !platform(frame));
     }
     let own = |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with(['/', '.', '<']));
     let library = |frame: &Frame| {
@@ -193,6 +197,10 @@ fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
         .or_else(|| foreign.next())
         .or_else(|| named().next())
         .or_else(|| leak.frames.first())
+}
+
+fn is_of_jdk(frame: &Frame) -> bool {
+    frame.function.as_deref().is_some_and(|name| name.starts_with("java."))
 }
 
 /// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? If so, its caller is
@@ -354,16 +362,25 @@ mod tests {
         let mut cyclic = test.clone();
         let behind = OtherHold {
             reach: Reach::IndirectlyLost,
-            blocks: 1,
+            blocks: 5,
             holder: vec![step("lost block", "Map::open()", "map_cache.cpp:88")],
         };
         let hold =
-            Hold { reach: Reach::LostCycle, of_reach: 11, blocks: 12, note: None, others: vec![behind] };
+            Hold { reach: Reach::LostCycle, of_reach: 7, blocks: 12, note: None, others: vec![behind] };
         (cyclic.leaks[0].hold, cyclic.leaks[0].holder) = (Some(hold), Vec::new());
         assert_eq!(
             line(&cyclic),
             "Map::open leaks 48.5 KiB per run with what it holds · src/map_cache.cpp:88"
         );
+        // One of them is behind an unrelated leak.
+        let hold = cyclic.leaks[0].hold.as_mut().unwrap();
+        (hold.of_reach, hold.others[0].blocks) = (11, 1);
+        assert_eq!(line(&cyclic), both);
+        // A third of the blocks would be lost without the other leak.
+        let hold = Hold { reach: Reach::Reachable, of_reach: 8, blocks: 12, note: None, others: Vec::new() };
+        cyclic.leaks[0].hold = Some(hold);
+        cyclic.leaks[0].holder = vec![step("block", "Map::open()", "map_cache.cpp:88")];
+        assert!(!line(&cyclic).contains("with what it holds"), "{}", line(&cyclic));
         // The project's own malloc makes the blocks of both.
         let test = &mut report.suites[0].tests[1];
         test.leaks[1].frames[0] = test.leaks[0].frames[0].clone();

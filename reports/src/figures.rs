@@ -26,7 +26,8 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
 }
 
 /// The figure that counts a leak of the test; `None` if it does not exceed its threshold.
-pub(crate) fn figure_of(leak: &Leak, test: &TestReport) -> Option<String> {
+#[must_use]
+pub fn figure_of(leak: &Leak, test: &TestReport) -> Option<String> {
     figures(test).iter().find(|figure| counts(figure.metric, leak)).map(Figure::text)
 }
 

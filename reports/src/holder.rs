@@ -93,13 +93,23 @@ fn lost_with(hold: &Hold) -> Option<String> {
     Some(format!("lost with  {root} ({} blocks, all lost{note})", hold.blocks))
 }
 
-/// The way to some blocks of a leak whose blocks are all lost, most of them in a cycle. The blocks of a tree with pointers
-/// to parents form one, and the block with which others are lost is the one that nobody freed.
-fn behind_cycle(Hold { reach, others, .. }: &Hold) -> Option<&[HolderStep]> {
+/// The way to some blocks of a leak whose blocks are all lost, most of them in a cycle. The blocks of a tree with
+/// pointers to parents form one, and the block with which as many others are lost is the one that nobody freed.
+fn behind_cycle(Hold { reach, of_reach, others, .. }: &Hold) -> Option<&[HolderStep]> {
     let is_lost = |other: &OtherHold| !matches!(other.reach, Reach::Reachable | Reach::NotSearched);
-    let behind = |other: &&OtherHold| other.reach == Reach::IndirectlyLost && !other.holder.is_empty();
+    let behind = |other: &&OtherHold| {
+        let are_many = other.blocks >= of_reach / 2;
+        other.reach == Reach::IndirectlyLost && !other.holder.is_empty() && are_many
+    };
     let found = others.iter().find(behind).filter(|_| others.iter().all(is_lost));
     found.filter(|_| *reach == Reach::LostCycle).map(|other| other.holder.as_slice())
+}
+
+/// Is what holds the most blocks of a native leak known to hold nearly all of them?
+pub(crate) fn is_of_nearly_all(leak: &Leak) -> bool {
+    leak.hold.as_ref().is_none_or(|hold| {
+        behind_cycle(hold).is_some() || hold.blocks.saturating_sub(hold.of_reach) <= hold.blocks / 10
+    })
 }
 
 /// The blocks that a native leak is held by or lost with.

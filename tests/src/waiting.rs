@@ -24,18 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// After this long without output, hung programs have given all their answers.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What becomes true in other processes does so long before.
-const HANG: Duration = Duration::from_secs(240);
-
-/// Asks until there is an answer, where no event tells when.
+/// Asks until there is an answer, where no event tells when. `limit`: it comes long before.
 #[track_caller]
-pub fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(limit: Duration, what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(value) = ready() {
             return value;
         }
-        assert!(begun.elapsed() < HANG, "waited for {HANG:?} until {what}");
+        assert!(begun.elapsed() < limit, "waited for {limit:?} until {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -39,11 +39,9 @@ const THREAD_LOCAL: &str = "java.lang.ThreadLocal$ThreadLocalMap$Entry";
 /// Maximum number of such entries whose `ThreadLocal` is named.
 const MAX_LOCALS: usize = 1 << 12;
 
-/// A class that this many class loaders have loaded is one whose loaders leak: a test with a leak runs at least as
-/// often before its holders are searched.
-const LEAKED_LOADERS: u8 = 8;
-/// Places to count the names of classes in.
-const PLACES: usize = 1 << 17;
+/// A class that this many class loaders have loaded is one whose loaders leak: a test with a leak usually runs as often
+/// before its holders are searched. Programs load a class twice, by a loader and its parent, without a leak.
+const LEAKED_LOADERS: u8 = 4;
 
 /// Tag of the first thread; lower tags are the numbers of classes.
 const THREADS: i64 = 1 << 39;
@@ -131,14 +129,8 @@ impl ReferencePaths {
         let characters = wanted.iter().any(|name| matches!(name.as_str(), "byte[]" | "char[]"));
         let passed_by = |name: &str| is_array_of_numbers(name) || name == "java.lang.String" && !characters;
         let mut graph = Graph::default();
-        // How often each name is there. Names that share a place are rare, and do no harm.
-        let mut loaded = vec![0_u8; PLACES];
-        for (known, _) in classes {
-            if let Some(times) = loaded.get_mut(place_of(&known.name)) {
-                *times = times.saturating_add(1);
-            }
-        }
-        let is_leaked = |name: &str| loaded.get(place_of(name)).is_some_and(|times| *times >= LEAKED_LOADERS);
+        let loaded = Loaded::of(classes.iter().map(|(known, _)| known.name.as_str()));
+        let is_leaked = |name: &str| loaded.times(name) >= LEAKED_LOADERS;
         // Without memory, the graph is full from the beginning, and the answer says this.
         let _is_full = graph.make_room(MAX_NODES, EDGES * MAX_NODES);
         let mut locals = Vec::new();
@@ -390,6 +382,8 @@ impl ReferencePaths {
 
     /// The `ThreadLocal` of the entry at this node.
     pub(super) fn local_of(&self, entry: usize) -> Option<usize> {
+        // Most nodes are no entries.
+        self.thread_local.filter(|(class, _)| *class == self.class(entry))?;
         self.locals.iter().find(|(known, _)| *known == entry).map(|(_, local)| *local)
     }
 
@@ -446,10 +440,40 @@ impl ReferencePaths {
 }
 
 /// The place where a name is counted: its FNV-1a hash.
-fn place_of(name: &str) -> usize {
-    let hash =
-        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash as usize % PLACES
+/// How often each name is there: a table of hashes, each in the first free place after its own.
+struct Loaded(Vec<(u64, u8)>);
+
+impl Loaded {
+    fn of<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        let mut loaded = Self(vec![(0, 0); names.len().wrapping_mul(2).next_power_of_two()]);
+        for name in names {
+            let hash = hash_of(name);
+            if let Some((known, times)) = loaded.place(hash).and_then(|place| loaded.0.get_mut(place)) {
+                (*known, *times) = (hash, times.saturating_add(1));
+            }
+        }
+        loaded
+    }
+
+    fn times(&self, name: &str) -> u8 {
+        self.place(hash_of(name)).and_then(|place| self.0.get(place)).map_or(0, |(_, times)| *times)
+    }
+
+    /// The place of this hash, or a free one.
+    fn place(&self, hash: u64) -> Option<usize> {
+        let last = self.0.len().wrapping_sub(1);
+        let own = usize::try_from(hash & last as u64).unwrap_or(0);
+        let is_it =
+            |place: &usize| self.0.get(*place).is_some_and(|(known, times)| *times == 0 || *known == hash);
+        (own..self.0.len()).chain(0..own).find(is_it)
+    }
+}
+
+/// FNV-1a: two names with the same 64 bits are not to be expected.
+fn hash_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 fn is_array_of_numbers(class: &str) -> bool {

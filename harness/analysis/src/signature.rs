@@ -411,8 +411,7 @@ fn kind_of_function(function: &str) -> Kind {
 /// Is it the library of a test framework? Some have names with a suffix for each kind of build.
 fn is_runner(stem: &str) -> bool {
     const WITH_SUFFIX: [&str; 3] = ["libgtest", "libgmock", "libboost_unit_test_framework"];
-    const LIBRARIES: [&str; 7] =
-        ["libQt5Test", "libQt6Test", "libCatch2", "libcppunit", "libcmocka", "libcunit", "libcheck"];
+    const LIBRARIES: [&str; 5] = ["libQt5Test", "libQt6Test", "libCatch2", "libcppunit", "libcmocka"];
     WITH_SUFFIX.iter().any(|name| stem.starts_with(name)) || LIBRARIES.contains(&stem)
 }
 

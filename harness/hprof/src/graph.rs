@@ -154,8 +154,8 @@ impl Graph {
     }
 
     /// References of an object, [`NONE`] for null. For an instance: one for each slot of its layout. For an array:
-    /// those that are not null. For a class: its static ones, then its loader, its superclass, its signers and its protection
-    /// domain.
+    /// those that are not null. For a class: its static ones, then its loader, its superclass, its signers and its
+    /// protection domain.
     #[must_use]
     #[inline]
     pub fn references(&self, object: u32) -> &[u32] {

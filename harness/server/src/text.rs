@@ -1,6 +1,6 @@
 //! The history as text, for `memgate history`: tables that fit a terminal, worst first.
 
-use memgate_model::{LeakKind, format_value, short_commit};
+use memgate_model::{format_value, short_commit};
 
 use crate::pages::words;
 use crate::store::{Account, SignedRule, TokenRow};
@@ -60,14 +60,9 @@ pub fn leak(view: &LeakView) -> String {
     } else {
         text += &table(&["line", "environment", "state", "since", "last", "seen", "last commits"], rows);
     }
-    if view.leak.kind == LeakKind::Native && view.hold.is_some() {
-        text += &format!("\n{}\n", memgate_reports::holder(&view.known()));
-    } else if !view.holder.is_empty() {
-        let steps = view.holder.iter().map(|step| match step.kind.as_str() {
-            "static" => format!("static {}.{}", step.owner, step.name),
-            _ => format!("{}.{}", step.owner, step.name),
-        });
-        text += &format!("\nheld by  {}\n", steps.collect::<Vec<_>>().join(" → "));
+    let held_by = memgate_reports::holder(&view.known());
+    if !held_by.is_empty() {
+        text += &format!("\n{held_by}\n");
     }
     if !view.frames.is_empty() {
         text.push_str("\nallocated at\n");
@@ -365,7 +360,7 @@ mod tests {
         };
         let view = LeakView {
             selection: selection(),
-            leak: row(State::Known),
+            leak: LeakRow { kind: LeakKind::Java, ..row(State::Known) },
             lines: vec![LeakOnLine {
                 branch: "main".into(),
                 environment: "x86_64".into(),

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use memgate_config::{
     NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
 };
-use memgate_model::{Leak, LeakKind, TestReport, Verdict};
+use memgate_model::{Leak, LeakKind, Runner, TestReport, Verdict};
+use memgate_reports::figure_of;
 
 use super::{report, settings};
 use crate::cli::WaiveArgs;
@@ -61,8 +62,8 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
 /// Ids of leaks, each with the tests in which to waive it.
 type Leaks = BTreeSet<(String, Option<String>)>;
 
-/// The leaks without a waiver that failed a test of the latest run. An id of a mere kind is waived only in the tests that
-/// have it.
+/// The leaks without a waiver for which a test of the latest run failed. An id of a mere kind is waived only in the
+/// tests that have it.
 fn failed(sessions: &Path, request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError> {
     let (report, _) = report::read(&sessions.join(LATEST))?;
     let wanted = match request.test.as_deref().map(TestGlob::typed).transpose() {
@@ -72,29 +73,36 @@ fn failed(sessions: &Path, request: &WaiveArgs, console: &Console) -> Result<Lea
     let is_wanted =
         |suite: &str, test: &str| wanted.as_ref().is_none_or(|wanted| wanted.matches(suite, test));
     let mut found = Leaks::new();
+    let mut is_told = false;
     for suite in &report.suites {
         let failed = suite.tests.iter().filter(|test| test.verdict == Verdict::Fail);
         for test in failed.filter(|test| is_wanted(&suite.name, &test.id)) {
             let name = format!("{}::{}", suite.name, test.id);
-            let leaks: Vec<_> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
+            // Growth within its threshold is listed too.
+            let failed = |leak: &&Leak| leak.waiver.is_none() && figure_of(leak, test).is_some();
+            let leaks: Vec<_> = test.leaks.iter().filter(failed).collect();
             if leaks.is_empty() {
                 console.warning(&format!("{name} failed, but has no leak that a waiver can name"));
+                is_told = true;
             }
             found.extend(leaks.into_iter().map(|leak| {
-                let only = is_of_kind(leak).then(|| name.replace(['\\', '*', '?'], "?"));
+                let only = is_of_kind(leak, suite.runner).then(|| name.replace(['\\', '*', '?'], "?"));
                 (leak.id.clone(), request.test.clone().or(only))
             }));
         }
     }
-    if found.is_empty() {
-        console.line("no leak to waive: none failed in the latest run");
+    if found.is_empty() && !is_told {
+        let of = if wanted.is_some() { "no test that `--test` matches" } else { "no test" };
+        console.line(&format!("no leak to waive: {of} failed in the latest run"));
     }
     Ok(found)
 }
 
-/// Nobody saw where the descriptor was opened, or the thread started: the id names only its kind.
-fn is_of_kind(leak: &Leak) -> bool {
-    leak.kind == LeakKind::Os && leak.frames.is_empty()
+/// Nobody saw where the descriptor was opened, or the thread started: the id names only its kind. So does that of a
+/// Java thread, wherever it was made.
+fn is_of_kind(leak: &Leak, runner: Runner) -> bool {
+    let of_java = matches!(runner, Runner::Junit | Runner::Instrumentation);
+    leak.kind == LeakKind::Os && (of_java || leak.frames.is_empty())
 }
 
 /// Appends a waiver for a leak that has none.
@@ -118,10 +126,8 @@ fn waive_new(id: &str, request: &WaiveArgs, file: &Path, console: &Console) -> R
     match request.test.as_deref() {
         Some(test) if !known.is_in(test) => console
             .warning(&format!("the leak was last seen in {}, which `{test}` does not match", known.place())),
-        None if is_of_kind(&known.leak) => console.line(
-            "nobody saw where it was opened or started: this accepts every one of its kind, in all tests; \
-             `--test` limits it",
-        ),
+        None if is_of_kind(&known.leak, known.runner) => console
+            .line("its id names only its kind: this accepts every one of its kind, in all tests; `--test` limits it"),
         _ => {}
     }
     Ok(())
@@ -186,6 +192,7 @@ fn cannot(file: &Path, why: &WaiveError) -> ExpectedError {
 /// A leak of a report, and the tests that have it, each with its suite: at least one.
 struct Known {
     tests: Vec<(String, String)>,
+    runner: Runner,
     leak: Leak,
 }
 
@@ -227,18 +234,20 @@ fn known(sessions: &Path, is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
     folders.iter().take(MOST_SESSIONS).find_map(|session| {
         let (report, _) = report::read(session).ok()?;
         let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-        let found: Vec<_> = tests
-            .filter_map(|(suite, test)| Some((suite.name.clone(), test.id.clone(), leak_of(test)?)))
-            .collect();
-        let leak = found.first()?.2.clone();
-        Some(Known { tests: found.into_iter().map(|(suite, test, _)| (suite, test)).collect(), leak })
+        let found: Vec<_> =
+            tests.filter_map(|(suite, test)| Some((suite, test.id.clone(), leak_of(test)?))).collect();
+        let (suite, _, leak) = found.first()?.clone();
+        let tests = found.into_iter().map(|(suite, test, _)| (suite.name.clone(), test)).collect();
+        Some(Known { tests, runner: suite.runner, leak })
     })
 }
 
 #[cfg(test)]
 mod tests {
     use memgate_config::{Config, Until};
-    use memgate_model::{RunReport, Runner, SuiteReport};
+    use memgate_model::{
+        Frame, Level, Metric, MetricValue, Per, RunReport, SuiteReport, Threshold, ThresholdSource,
+    };
 
     use super::*;
     use crate::cli::{ColorChoice, ConfigArgs};
@@ -268,7 +277,14 @@ mod tests {
 
     fn leaking(test: &str, id: &str, verdict: Verdict) -> TestReport {
         let leak = Leak { id: id.to_owned(), title: "1 × 7 B".to_owned(), ..Leak::default() };
-        TestReport { leaks: vec![leak], ..TestReport::new(test, verdict) }
+        let metrics = [exceeding(Metric::NativeLiveBytes)].into();
+        TestReport { leaks: vec![leak], metrics, ..TestReport::new(test, verdict) }
+    }
+
+    fn exceeding(metric: Metric) -> (Metric, MetricValue) {
+        let threshold = Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default };
+        let threshold = Some(threshold);
+        (metric, MetricValue { threshold, ..MetricValue::exact(7.0, metric, Per::Iteration) })
     }
 
     #[test]
@@ -290,12 +306,19 @@ mod tests {
         };
         super::failed(folder.path(), &request(), &console).unwrap_err();
         let mut kind = leaking("A.e", "o1-e", Verdict::Fail);
-        kind.leaks[0].kind = LeakKind::Os;
+        (kind.leaks[0].kind, kind.leaks[0].title) = (LeakKind::Os, "1 × descriptor /tmp/a".to_owned());
+        // Its bytes are within their threshold.
+        kind.metrics = [exceeding(Metric::OsFds)].into();
+        kind.leaks.push(Leak { id: "n1-f".to_owned(), ..Leak::default() });
         session(folder.path(), LATEST, [tests, vec![kind]].concat());
         let leak = |id: &str, test: Option<&str>| (id.to_owned(), test.map(str::to_owned));
         let all = [leak("n1-a", None), leak("n1-b", None), leak("o1-e", Some("engine::A.e"))];
         assert_eq!(failed(None), all.into());
         assert_eq!(failed(Some("engine::B.*")), [leak("n1-b", Some("engine::B.*"))].into());
+        assert!(is_of_kind(
+            &Leak { kind: LeakKind::Os, frames: vec![Frame::default()], ..Leak::default() },
+            Runner::Junit
+        ));
     }
 
     #[test]

@@ -119,13 +119,16 @@ fn arguments_of(id: &SuiteId) -> Vec<String> {
     id.arguments.iter().map(shown).collect()
 }
 
-/// `../data/tiles` for a path that has more than the root in common with `executable`.
+/// `../data/tiles` for a path that has most folders of `executable`, and more than the root, in common with it: others
+/// are outside of the project.
 fn from_folder_of(executable: &str, path: &str) -> Option<String> {
     let folder: Vec<&str> = executable.rsplit_once('/')?.0.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
     let common = folder.iter().zip(&path).take_while(|(one, other)| one == other).count();
-    let up = std::iter::repeat_n("..", folder.len() - common);
-    (common > 1).then(|| up.chain(path[common..].iter().copied()).collect::<Vec<_>>().join("/"))
+    let up = folder.len() - common;
+    let steps: Vec<&str> = std::iter::repeat_n("..", up).chain(path[common..].iter().copied()).collect();
+    let relative = if steps.is_empty() { ".".to_owned() } else { steps.join("/") };
+    (common > 1 && up < common).then_some(relative)
 }
 
 fn short_path(key: &SuiteId, keys: &[SuiteId]) -> String {
@@ -214,9 +217,9 @@ mod tests {
             (
                 vec![
                     key("/ci/1/b/json", &["/ci/1/t/a=/b", "/etc/x"]),
-                    key("/ci/1/b/json", &["-i=/ci/1/b/c", "a"]),
+                    key("/ci/1/b/json", &["-i=/ci/1/b/c", "a", "/ci/1/b", "/ci/shared/x"]),
                 ],
-                vec!["json ../t/a=/b /etc/x", "json -i=c a"],
+                vec!["json ../t/a=/b /etc/x", "json -i=c a . /ci/shared/x"],
             ),
             (vec![key("", &[])], vec![""]),
         ] {

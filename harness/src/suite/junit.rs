@@ -341,13 +341,13 @@ fn split_options(value: &str) -> Vec<String> {
     options
 }
 
-/// The entries of the class path of the tests, without those that the agent added.
 /// The task that Gradle (6 or later) started this worker for. Its temporary folder is `build/tmp/TASK/work`.
 fn gradle_task(jvm: &JvmInfo) -> Option<&str> {
     let (_, folder) = jvm.properties.iter().find(|(name, _)| name == "org.gradle.internal.worker.tmpdir")?;
     Path::new(folder).parent()?.file_name()?.to_str()
 }
 
+/// The entries of the class path of the tests, without those that the agent added.
 fn class_path(jvm: &JvmInfo) -> Vec<String> {
     let told = jvm.properties.iter().find(|(name, _)| name == WORKER_CLASS_PATH);
     let mut paths: Vec<String> = match told {

@@ -54,7 +54,7 @@ pub(crate) struct Findings {
     pub(crate) cut: BTreeSet<String>,
     /// Iterations since the last new high of any class.
     pub(crate) quiet: usize,
-    /// Total growth of the growing classes in bytes.
+    /// Total growth of the growing classes in bytes, and of those that Logback's status messages hold.
     pub(crate) grown_bytes: f64,
     /// Ends with a histogram.
     pub(crate) ends: usize,
@@ -166,12 +166,12 @@ impl Findings {
         }
         findings.leave_what_is_unsure();
         findings.leave_queue_of_reads();
-        findings.leave_status_of_logback();
+        findings.leave_status_of_logback(&project);
         findings.leave_stale_entries();
         findings.leave_to_framework(&project);
         findings.leave_groups_of_frameworks(record, test);
         findings.what_is_known(&explained);
-        findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
+        findings.grown_bytes += findings.growing.iter().map(|growing| growing.grown_bytes).sum::<f64>();
         // If something certainly leaks, it does not matter whether a step or two of others were all.
         findings.paused = paused[usize::from(counted)] || stalled || few_steps && findings.growing.is_empty();
         findings
@@ -181,8 +181,11 @@ impl Findings {
 impl Findings {
     /// May the growth of direct buffers to these bytes be over? Then there are no more buffers, but larger ones.
     pub(crate) fn may_replace_buffers(&self, bytes: &[f64], warm_up: usize) -> bool {
-        !self.growing.iter().any(|growing| growing.series.class == DIRECT_BUFFER && growing.count > 0.0)
-            && may_replace_buffers(bytes, warm_up)
+        let is_buffer = |class: &String| class == DIRECT_BUFFER;
+        let come = self.growing.iter().any(|growing| is_buffer(&growing.series.class) && growing.count > 0.0)
+            || self.open.iter().any(is_buffer)
+            || self.noise.iter().any(|(class, _)| is_buffer(class));
+        !come && may_replace_buffers(bytes, warm_up)
     }
 
     pub(super) fn is_noise(&mut self, growing: Growing, noise: Noise) {
@@ -224,9 +227,9 @@ impl Findings {
         }
     }
 
-    /// What Logback's status messages hold may come to an end. So may the entries of its thread locals, and classes
-    /// without a known holder.
-    fn leave_status_of_logback(&mut self) {
+    /// What Logback's status messages hold may come to an end. So may the entries of its thread locals, and other
+    /// classes than the project's without a known holder.
+    fn leave_status_of_logback(&mut self, project: &str) {
         let kept = |growing: &Growing| match &growing.held {
             HeldBy::Paths { paths, .. } => paths.iter().all(is_status_of_logback),
             HeldBy::Unknown => false,
@@ -238,26 +241,28 @@ impl Findings {
         let locals = locals.filter(|growing| kept(growing)).map(|growing| growing.count).fold(0.0, f64::max);
         let may_end = |growing: &mut Growing| {
             kept(growing)
-                || matches!(growing.held, HeldBy::Unknown)
+                || matches!(growing.held, HeldBy::Unknown) && !is_of_project(&growing.series.class, project)
                 || growing.series.class == ENTRY && growing.count <= locals
         };
         let left: Vec<Growing> = self.growing.extract_if(.., may_end).collect();
         self.noted |= self.growing.is_empty();
         for growing in left {
+            self.grown_bytes += growing.grown_bytes;
             self.rising.insert(growing.series.class.clone());
             self.cannot_tell(growing.series.class, growing.bytes);
         }
     }
 
-    /// An entry that is in use comes with a thread local or a thread. The JDK frees the others when their table is full.
+    /// An entry that is in use comes with a thread local or a thread. The JDK frees the others when their table is
+    /// full.
     fn leave_stale_entries(&mut self) {
         let is_entry =
             |growing: &Growing| growing.series.class == ENTRY && matches!(growing.held, HeldBy::Paths { .. });
         let is_unknown = |growing: &Growing| {
             let class = &growing.series.class;
-            matches!(growing.held, HeldBy::Unknown)
-                && !is_own(class)
-                && !class.starts_with("java.lang.Thread")
+            let may_end = matches!(growing.held, HeldBy::Unknown) && !growing.is_steady;
+            // A thread local or a thread.
+            may_end && !is_own(class) && !class.contains("Thread")
         };
         let all_stale = self.growing.iter().all(|growing| is_entry(growing) || is_unknown(growing));
         if all_stale && self.growing.iter().any(is_entry) {

@@ -120,7 +120,8 @@ fn is_status_of_log4j(path: &HolderPath, project: &str) -> bool {
     path.links.iter().any(|link| owner(link) == QUEUE) && !leads_to_project(path, project)
 }
 
-/// A context of Logback keeps its first 150 and its last 150 messages about itself, and the objects that they are about.
+/// A context of Logback keeps its first 150 and its last 150 messages about itself, and the objects that they are
+/// about.
 pub(super) fn is_status_of_logback(path: &HolderPath) -> bool {
     // Its list of listeners has no limit.
     let keeps = |link: &HolderLink| {

@@ -31,8 +31,8 @@ fn is_slow(threads: &[f64], warm_up: usize) -> bool {
     rises_by(threads, warm_up).is_some_and(|more| more <= MOST_THREADS)
 }
 
-/// May these bytes be those of larger direct buffers that replaced others? The JDK keeps one for each thread that writes
-/// to a channel, as large as its longest text so far. So now and then a few bytes come, but no buffers.
+/// May these bytes be those of larger direct buffers that replaced others? The JDK keeps one for each thread that
+/// writes to a channel, as large as its longest text so far. So now and then a few bytes come, but no buffers.
 pub(super) fn may_replace_buffers(bytes: &[f64], warm_up: usize) -> bool {
     let executions = as_f64(bytes.len().saturating_sub(warm_up));
     rises_by(bytes, warm_up).is_some_and(|more| more < REPLACED_BYTES * executions)

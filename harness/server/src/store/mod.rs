@@ -122,7 +122,7 @@ pub enum StoreError {
     Missing(String),
     /// Its folder or file cannot be created.
     #[error(
-        "make the history {path}: {why}\nhint: this user must be able to write this file and its folder: change their owner, or remove the file; `history: off` in memgate.yaml keeps none"
+        "make the history {path}: {why}\nhint: this user must be able to write this file and its folder: change their owner; `history: off` in memgate.yaml keeps none"
     )]
     Make {
         /// Its path.

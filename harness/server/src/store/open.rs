@@ -37,11 +37,11 @@ const HINTS: [(&str, &str); 6] = [
     ("is locked", "another program has it open and writes to it: try again when that has ended"),
     (
         REFUSED[0],
-        "this user cannot write it, or not its folder: run as their owner, or change the owner; `memgate history` reads it as it is",
+        "this user cannot write it or its folder: run as their owner, or change the owner; `memgate history` reads it as it is",
     ),
     (
         REFUSED[1],
-        "this user cannot open it, or not write its folder: run as their owner, or change the owner",
+        "this user cannot open it, or cannot write its folder: run as their owner, or change the owner",
     ),
 ];
 const POSTGRES_CONNECTIONS: u32 = 16;

@@ -62,8 +62,8 @@ pub fn gradle_script(options: &str) -> String {
     ))
 }
 
-/// An init script with which all test tasks run only the tests of a glob. (Gradle applies its own `--tests` to one task,
-/// and the task fails if it has no such test.)
+/// An init script with which all test tasks run only the tests of a glob. (Gradle applies its own `--tests` to one
+/// task, and the task fails if it has no such test.)
 #[must_use]
 pub fn gradle_selects(glob: &str) -> String {
     let glob = quoted(&glob.replace('#', "."));

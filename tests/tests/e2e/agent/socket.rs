@@ -38,7 +38,7 @@ fn guest(carrier: &str) -> Running {
 }
 
 pub(crate) fn connected<S>(connect: impl Fn() -> std::io::Result<S>) -> S {
-    until("somebody listens", || connect().ok())
+    until(DEADLINE, "somebody listens", || connect().ok())
 }
 
 type Headers<'a> = &'a [(&'static str, String)];

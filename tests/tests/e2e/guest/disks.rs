@@ -310,10 +310,12 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
     let begun = Instant::now();
     let harness = Running::start(&mut command);
     project.write("harness", harness.id().to_string());
-    until("the tests have ended without their harness", || done.exists().then_some(()));
+    until(DEADLINE, "the tests have ended without their harness", || done.exists().then_some(()));
     let took = begun.elapsed();
+    let woken = Instant::now();
     harness.signal(Signal::CONT);
     let status = harness.output().status;
+    assert!(woken.elapsed() < DEADLINE, "memgate ended after {:?}", woken.elapsed());
     assert!(
         took < undisturbed * 4 + BOUNDARY_WAIT + Duration::from_secs(4),
         "{took:?}, undisturbed {undisturbed:?}"

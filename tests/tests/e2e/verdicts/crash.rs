@@ -2,11 +2,15 @@
 //! still judged.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use memgate_e2e::waiting::{Running, until};
 use memgate_e2e::{Project, Run, samples, truth};
 use memgate_model::{Outcome, Verdict};
 use rustix::process::Signal;
+
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 #[track_caller]
 fn says_that_after_did_not_run(run: &Run, ended_in: &str) {
@@ -270,10 +274,14 @@ fn ctrl_c_stops_the_tests_and_keeps_the_session() {
     let project = Project::new("interrupted");
     let program = samples::suite("hang");
     let memgate = Running::start(&mut project.command(&["run", "--", program.to_str().unwrap()]));
-    let guest = until("the test hangs", || hanging(&project));
+    let guest = until(DEADLINE, "the test hangs", || hanging(&project));
+    let asked = Instant::now();
     memgate.signal(Signal::INT);
     assert_eq!(memgate.output().status.code(), Some(130));
-    until("the tests have ended", || (!fs::exists(format!("/proc/{guest}")).unwrap()).then_some(()));
+    assert!(asked.elapsed() < DEADLINE, "{:?}", asked.elapsed());
+    until(DEADLINE, "the tests have ended", || {
+        (!fs::exists(format!("/proc/{guest}")).unwrap()).then_some(())
+    });
 
     let gate = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
     gate.ends_with(1);

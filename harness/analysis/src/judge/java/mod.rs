@@ -453,7 +453,7 @@ impl TestJudge<'_, '_> {
             let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
             let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
             // Beside a leak, a few objects in hundreds of iterations are not worth a line.
-            if self.judgement.verdict() == Verdict::Fail && bytes < SMALLEST_OBJECT {
+            if self.judgement.verdict() == Verdict::Fail && bytes > 0.0 && bytes < SMALLEST_OBJECT {
                 continue;
             }
             let by = match bytes > 0.0 {

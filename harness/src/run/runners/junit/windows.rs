@@ -91,7 +91,8 @@ fn differs(window: &ClassWindow, accepted: &[WindowBaseline]) -> Option<String> 
     let of_vm = Metric::ALL.into_iter().find(|metric| metric.name() == *name);
     Some(match of_vm {
         Some(metric) => {
-            let [now, was] = [now.instances + now.bytes, was + was_bytes].map(as_f64);
+            let sums = [now.instances.saturating_add(now.bytes), was.saturating_add(was_bytes)];
+            let [now, was] = sums.map(as_f64);
             let [now, before] = [now, was].map(|value| format_amount(metric, value));
             let before = if was > 0.0 { before } else { "none".to_owned() };
             format!("left {now} ({before} accepted){more}")

@@ -2,6 +2,7 @@
 //! tests run.
 
 use std::fs;
+use std::time::Duration;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::waiting::{Running, until};
@@ -108,10 +109,12 @@ fn so_many_objects_are_followed_and_so_many_sites_reported_as_are_asked_for() {
     }
 }
 
-/// Waits until the file contains this text.
+/// Waits until the file contains this text. The limit only ends a hang; a busy machine may be slow.
 fn wait_for(project: &Project, file: &str, text: &str) {
     let path = project.folder().join(file);
-    until(text, || fs::read_to_string(&path).is_ok_and(|found| found == text).then_some(()));
+    until(Duration::from_secs(240), text, || {
+        fs::read_to_string(&path).is_ok_and(|found| found == text).then_some(())
+    });
 }
 
 #[test]

@@ -55,6 +55,12 @@ fn test_workers_are_measured_and_nothing_else_of_gradle() {
     // The tests are up to date now, but run again.
     let again = run(&project, &jdk, &["--no-daemon", "test"]);
     is_measured(&project, &again);
+    let clean = "com.example.CleanTest.runsWithWhatTheBuildGaveIt";
+    let filtered = ["run", "--filter", clean, "--", "gradle", "--no-daemon", "test", "cacheTest"];
+    let filtered = project.finish(project.command(&filtered).env("JAVA_HOME", &jdk.home));
+    filtered.ends_with(0);
+    let tests: Vec<_> = filtered.suite().tests.iter().map(|test| test.id.clone()).collect();
+    assert_eq!(tests, [clean], "the filter is for both tasks, and one of them has no such test: {filtered}");
     let typed = ["--", "gradle", "--no-daemon", "test"];
     is_the_same_in_shards(&project, &again.report(), 2, &typed, &|command| {
         command.env("JAVA_HOME", &jdk.home);

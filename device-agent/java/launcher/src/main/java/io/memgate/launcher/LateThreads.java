@@ -15,18 +15,28 @@ final class LateThreads {
     /** Stands for the common pool, whose threads belong to another group on some JDKs. No thread has this id. */
     private static final long COMMON_POOL = 0;
 
+    /** What a thread does. */
+    private enum Work {
+        /** Nothing: it has ended, or waits for a task of its pool. */
+        NONE,
+        /** It may end soon: it belongs to no pool, or waits for a task only for a time. */
+        THREAD,
+        /** A task of its pool. */
+        TASK
+    }
+
     private long patience = 10_000_000_000L;
 
     /** Between windows it holds no thread: it would be counted with all that it keeps. */
     private Thread[] threads = new Thread[256];
 
     /**
-     * Ids of the threads that were at work when the last window ended, sorted; and room for those at the end of the
-     * next one. Both keep their length: these arrays are counted, too.
+     * Marks that the last window left, sorted: of each thread, and of each task that was waited for in vain. And room
+     * for those of the next one. Both keep their length: these arrays are counted, too.
      */
-    private long[] known = new long[256];
+    private long[] known = new long[2 * 257];
 
-    private long[] working = new long[256];
+    private long[] next = new long[2 * 257];
     private int count;
 
     /** A window ended. Waits for the work that it began, if {@code waits}. False: some of it goes on. */
@@ -36,65 +46,83 @@ final class LateThreads {
             threads = new Thread[2 * alive];
             alive = Thread.enumerate(threads);
         }
-        if (working.length < threads.length) {
-            known = Arrays.copyOf(known, threads.length);
-            working = new long[threads.length];
+        if (known.length < 2 * (threads.length + 1)) {
+            known = Arrays.copyOf(known, 2 * (threads.length + 1));
+            next = new long[known.length];
         }
-        long begun = System.nanoTime();
-        long end = begun + (waits ? Math.min(MOST_PATIENCE_NS, patience) : 0);
+        long left = waits ? Math.min(MOST_PATIENCE_NS, patience) : 0;
         boolean ended = true;
-        int still = 0;
+        int marks = 0;
         // The last one is the common pool.
         for (int i = 0; i <= alive; i++) {
             Thread thread = i < alive ? threads[i] : null;
             threads[i] = null;
             long id = thread == null ? COMMON_POOL : thread.getId();
-            boolean works = works(thread);
-            if (works && Arrays.binarySearch(known, 0, count, id) < 0) {
-                while (works && ended && System.nanoTime() - end < 0) {
-                    LockSupport.parkNanos(1_000_000L);
-                    works = works(thread);
-                }
-                ended &= !works;
+            Work work = workOf(thread);
+            boolean isAwaited = waits && ended && isNew(work, id);
+            while (isNew(work, id) && isAwaited && left > 0) {
+                long begun = System.nanoTime();
+                LockSupport.parkNanos(1_000_000L);
+                long slept = System.nanoTime() - begun;
+                left -= slept;
+                patience -= slept;
+                work = workOf(thread);
             }
-            if (works) {
-                working[still++] = id;
+            boolean goesOn = isNew(work, id);
+            ended &= !goesOn;
+            if (thread != null && thread.isAlive()) {
+                next[marks++] = mark(Work.THREAD, id);
+            }
+            if (work == Work.TASK && (isAwaited || !goesOn)) {
+                next[marks++] = mark(Work.TASK, id);
             }
         }
         long[] last = known;
-        known = working;
-        working = last;
-        count = still;
+        known = next;
+        next = last;
+        count = marks;
         Arrays.sort(known, 0, count);
-        patience -= System.nanoTime() - begun;
         return ended;
     }
 
-    /** Null is the common pool. */
-    private static boolean works(Thread thread) {
-        return thread == null ? !ForkJoinPool.commonPool().isQuiescent() : thread.isAlive() && !rests(thread);
+    private static long mark(Work work, long id) {
+        return 2 * id + (work == Work.TASK ? 1 : 0);
     }
 
-    /** Does it wait for a task of its pool? */
-    private static boolean rests(Thread thread) {
-        Thread.State state = thread.getState();
-        if (state != Thread.State.WAITING && state != Thread.State.TIMED_WAITING) {
-            return false;
+    /** Is it work that the last window did not leave? */
+    private boolean isNew(Work work, long id) {
+        return work != Work.NONE && Arrays.binarySearch(known, 0, count, mark(work, id)) < 0;
+    }
+
+    /** Null is the common pool. */
+    private static Work workOf(Thread thread) {
+        if (thread == null) {
+            return ForkJoinPool.commonPool().isQuiescent() ? Work.NONE : Work.TASK;
         }
+        if (!thread.isAlive()) {
+            return Work.NONE;
+        }
+        Thread.State state = thread.getState();
+        Work work = Work.THREAD;
         for (StackTraceElement frame : thread.getStackTrace()) {
             String method = frame.getMethodName();
-            // A task has one of these below it, too: `getTask` and `awaitWork` do not call it.
             switch (frame.getClassName()) {
+                // These two never run a task: a thread in them waits for one.
                 case "java.util.concurrent.ThreadPoolExecutor":
-                    return method.equals("getTask");
+                    if (method.equals("getTask")) {
+                        return state == Thread.State.WAITING ? Work.NONE : Work.THREAD;
+                    }
+                    work = Work.TASK;
+                    break;
                 case "java.util.concurrent.ForkJoinPool":
                     if (method.equals("awaitWork")) {
-                        return true;
+                        return Work.NONE;
                     }
+                    work = Work.TASK;
                     break;
                 default:
             }
         }
-        return false;
+        return work;
     }
 }
