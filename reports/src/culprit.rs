@@ -136,6 +136,9 @@ fn held_by<'t>(leak: &Leak, test: &'t TestReport) -> Vec<&'t Leak> {
 
 /// The leak of the test that holds the blocks of this one, or this one. Whoever closes the file frees its buffer.
 pub(crate) fn holding<'t>(leak: &'t Leak, test: &'t TestReport) -> &'t Leak {
+    if !is_of_nearly_all(leak) {
+        return leak;
+    }
     // A step through the leak's own place (a list, a wrapper of malloc), or that of several leaks, identifies none.
     let steps = way(leak).iter().filter(|step| !is_of(step, leak));
     let mut holders = steps.filter_map(|step| {
@@ -380,7 +383,7 @@ mod tests {
         let hold = Hold { reach: Reach::Reachable, of_reach: 8, blocks: 12, note: None, others: Vec::new() };
         cyclic.leaks[0].hold = Some(hold);
         cyclic.leaks[0].holder = vec![step("block", "Map::open()", "map_cache.cpp:88")];
-        assert!(!line(&cyclic).contains("with what it holds"), "{}", line(&cyclic));
+        assert_eq!(line(&cyclic), both);
         // The project's own malloc makes the blocks of both.
         let test = &mut report.suites[0].tests[1];
         test.leaks[1].frames[0] = test.leaks[0].frames[0].clone();

@@ -25,9 +25,19 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
     figures(test).iter().map(Figure::text).collect()
 }
 
-/// The figure that counts a leak of the test; `None` if it does not exceed its threshold.
+/// Is a leak within the thresholds of its test, or does it exceed only those that warn? Not if no figure counts it.
 #[must_use]
-pub fn figure_of(leak: &Leak, test: &TestReport) -> Option<String> {
+pub fn is_within(leak: &Leak, test: &TestReport) -> bool {
+    let of_leak = test.metrics.iter().filter(|(metric, _)| counts(**metric, leak));
+    let thresholds = of_leak.filter_map(|(_, value)| Some((value.high, value.threshold.as_ref()?)));
+    let mut allowed = thresholds
+        .map(|(high, threshold)| high <= threshold.limit || threshold.level == Level::Warn)
+        .peekable();
+    allowed.peek().is_some() && allowed.all(|is_allowed| is_allowed)
+}
+
+/// The figure that counts a leak of the test; `None` if it does not exceed its threshold.
+pub(crate) fn figure_of(leak: &Leak, test: &TestReport) -> Option<String> {
     figures(test).iter().find(|figure| counts(figure.metric, leak)).map(Figure::text)
 }
 

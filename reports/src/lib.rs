@@ -59,7 +59,7 @@ pub use chart::{ChartFile, charts};
 pub use compare::{Change, Comparison, FigureChange, FigureSide, LeakChange, LeakSide, Side, TestSide};
 pub use culprit::{source_line, who};
 pub use error::RenderError;
-pub use figures::figure_of;
+pub use figures::is_within;
 pub use github::annotations;
 pub use gitlab::code_quality;
 pub use holder::holder;

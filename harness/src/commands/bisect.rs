@@ -182,9 +182,7 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
             "{on}# {leak} was first seen at {first}. The commit before it, {clean}, was measured without it.\n\
              # {seen}, so one run does not prove that {clean} is free of it: look again, in up to {times} runs.\n\
              # BUILD is what builds the tests.\n{comment}\
-             git checkout --detach {clean}\n\
-             sh -c {}\n\
-             git checkout -\n\
+             git checkout --detach {clean} && {{ sh -c {}; echo \"exit code $?\"; git checkout -; }}\n\
              # Exit code 0: it probably came with {first}. 1: it came with {clean}, or before. {SKIP}: {clean} was not measured.\n",
             quoted(&format!("BUILD || exit {SKIP}; {run}"))
         ));
@@ -382,12 +380,10 @@ mod tests {
             // 0.5 ^ 7 < 0.01 < 0.5 ^ 6.
             let run =
                 "memgate run --bisect=7 --leak n1-5f1c09a2b47d1e03 --filter MapCache.scroll --suite engine";
-            assert!(
-                text.contains(&format!(
-                    "git checkout --detach 1111\nsh -c 'BUILD || exit 125; {run}'\ngit checkout -\n"
-                )),
-                "{text}"
+            let command = format!(
+                "git checkout --detach 1111 && {{ sh -c 'BUILD || exit 125; {run}'; echo \"exit code $?\"; git checkout -; }}\n"
             );
+            assert!(text.contains(&command), "{text}");
             assert!(!text.contains("came with 9999: the commit before"), "{text}");
         }
     }

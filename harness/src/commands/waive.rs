@@ -8,7 +8,7 @@ use memgate_config::{
     NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
 };
 use memgate_model::{Leak, LeakKind, Runner, TestReport, Verdict};
-use memgate_reports::figure_of;
+use memgate_reports::is_within;
 
 use super::{report, settings};
 use crate::cli::WaiveArgs;
@@ -79,7 +79,7 @@ fn failed(sessions: &Path, request: &WaiveArgs, console: &Console) -> Result<Lea
         for test in failed.filter(|test| is_wanted(&suite.name, &test.id)) {
             let name = format!("{}::{}", suite.name, test.id);
             // Growth within its threshold is listed too.
-            let failed = |leak: &&Leak| leak.waiver.is_none() && figure_of(leak, test).is_some();
+            let failed = |leak: &&Leak| leak.waiver.is_none() && !is_within(leak, test);
             let leaks: Vec<_> = test.leaks.iter().filter(failed).collect();
             if leaks.is_empty() {
                 console.warning(&format!("{name} failed, but has no leak that a waiver can name"));
@@ -307,12 +307,17 @@ mod tests {
         super::failed(folder.path(), &request(), &console).unwrap_err();
         let mut kind = leaking("A.e", "o1-e", Verdict::Fail);
         (kind.leaks[0].kind, kind.leaks[0].title) = (LeakKind::Os, "1 × descriptor /tmp/a".to_owned());
-        // Its bytes are within their threshold.
-        kind.metrics = [exceeding(Metric::OsFds)].into();
+        let (bytes, mut within) = exceeding(Metric::NativeLiveBytes);
+        within.threshold.as_mut().unwrap().limit = 7.0;
+        kind.metrics = [exceeding(Metric::OsFds), (bytes, within)].into();
         kind.leaks.push(Leak { id: "n1-f".to_owned(), ..Leak::default() });
+        // No figure counts what a dump shows.
+        let dumped = Leak { id: "h1-g".to_owned(), kind: LeakKind::Heap, ..Leak::default() };
+        kind.leaks.push(dumped);
         session(folder.path(), LATEST, [tests, vec![kind]].concat());
         let leak = |id: &str, test: Option<&str>| (id.to_owned(), test.map(str::to_owned));
-        let all = [leak("n1-a", None), leak("n1-b", None), leak("o1-e", Some("engine::A.e"))];
+        let all =
+            [leak("n1-a", None), leak("n1-b", None), leak("o1-e", Some("engine::A.e")), leak("h1-g", None)];
         assert_eq!(failed(None), all.into());
         assert_eq!(failed(Some("engine::B.*")), [leak("n1-b", Some("engine::B.*"))].into());
         assert!(is_of_kind(

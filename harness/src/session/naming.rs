@@ -119,8 +119,8 @@ fn arguments_of(id: &SuiteId) -> Vec<String> {
     id.arguments.iter().map(shown).collect()
 }
 
-/// `../data/tiles` for a path that has most folders of `executable`, and more than the root, in common with it: others
-/// are outside of the project.
+/// `../data/tiles` for a path that has two folders of `executable`, or one and that is most of them, in common with it:
+/// others are outside of the project.
 fn from_folder_of(executable: &str, path: &str) -> Option<String> {
     let folder: Vec<&str> = executable.rsplit_once('/')?.0.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
@@ -128,7 +128,7 @@ fn from_folder_of(executable: &str, path: &str) -> Option<String> {
     let up = folder.len() - common;
     let steps: Vec<&str> = std::iter::repeat_n("..", up).chain(path[common..].iter().copied()).collect();
     let relative = if steps.is_empty() { ".".to_owned() } else { steps.join("/") };
-    (common > 1 && up < common).then_some(relative)
+    (common > 2 || common > 1 && up < common).then_some(relative)
 }
 
 fn short_path(key: &SuiteId, keys: &[SuiteId]) -> String {

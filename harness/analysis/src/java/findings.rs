@@ -179,13 +179,11 @@ impl Findings {
 }
 
 impl Findings {
-    /// May the growth of direct buffers to these bytes be over? Then there are no more buffers, but larger ones.
+    /// May the growth of direct buffers to these bytes be over? Then no buffers are known to stay, but larger ones
+    /// replace others.
     pub(crate) fn may_replace_buffers(&self, bytes: &[f64], warm_up: usize) -> bool {
-        let is_buffer = |class: &String| class == DIRECT_BUFFER;
-        let come = self.growing.iter().any(|growing| is_buffer(&growing.series.class) && growing.count > 0.0)
-            || self.open.iter().any(is_buffer)
-            || self.noise.iter().any(|(class, _)| is_buffer(class));
-        !come && may_replace_buffers(bytes, warm_up)
+        !self.growing.iter().any(|growing| growing.series.class == DIRECT_BUFFER && growing.count > 0.0)
+            && may_replace_buffers(bytes, warm_up)
     }
 
     pub(super) fn is_noise(&mut self, growing: Growing, noise: Noise) {

@@ -62,11 +62,11 @@ impl Store {
         let (mut flaky, mut decided, mut steady) = (0, 0, 0);
         for row in self.of_line(sql::COUNTS_OF_LINE, &shown).await? {
             let state = state_of(row.try_get(0)?)?;
-            // The window also has commits before the leak came. If it is over, the last ones say nothing either.
+            // The window of a leak that is over. It also has commits before it came, and after its end.
             let window = row.try_get::<String, _>(2)?;
             let window: Bits = window.bytes().map(|seen| seen == b'#').skip_while(|seen| !seen).collect();
-            let window = if state.is_alive() { window } else { window.before_trailing(false) };
-            let comes_and_goes = row.try_get::<i64, _>(1)? != 0 || life::comes_and_goes(window);
+            let comes_and_goes =
+                row.try_get::<i64, _>(1)? != 0 || life::comes_and_goes(window.before_trailing(false));
             let count = unsigned(row.try_get(3)?);
             let at = match state {
                 State::New => 0,

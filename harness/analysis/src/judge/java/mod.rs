@@ -611,7 +611,7 @@ impl TestJudge<'_, '_> {
         let (times, more) = java::started(bytes, warm_up);
         let iterations = format_counted(as_f64(bytes.len() - warm_up), "iteration");
         let why = format!(
-            "inconclusive: {} more in {times} of {iterations}, but no more buffers: larger ones may replace others",
+            "inconclusive: {} more in {times} of {iterations}, but no buffers that stay for certain: larger ones may replace others",
             format_amount(Metric::JavaDirectBytes, more)
         );
         self.judgement.raise(Verdict::Warn.max(self.judgement.verdict()), why);

@@ -420,7 +420,7 @@ fn a_few_bytes_of_direct_buffers_now_and_then_are_undecided_unless_buffers_come(
     };
     let (verdict, why) = judged(0);
     assert_eq!(verdict, Verdict::Warn);
-    assert!(why.contains("but no more buffers"), "{why}");
+    assert!(why.contains("but no buffers that stay for certain"), "{why}");
     assert_eq!(judged(1).0, Verdict::Fail);
 }
 

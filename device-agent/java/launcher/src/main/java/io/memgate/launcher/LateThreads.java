@@ -12,6 +12,9 @@ final class LateThreads {
     /** A thread may never end, so each wait is limited, and so are all together. */
     private static final long MOST_PATIENCE_NS = 500_000_000L;
 
+    /** A thread that was just given a task seems to wait for one until it runs. */
+    private static final long UNTIL_IT_RUNS_NS = 200_000L;
+
     /** Stands for the common pool, whose threads belong to another group on some JDKs. No thread has this id. */
     private static final long COMMON_POOL = 0;
 
@@ -19,7 +22,7 @@ final class LateThreads {
     private enum Work {
         /** Nothing: it has ended, or waits for a task of its pool. */
         NONE,
-        /** It may end soon: it belongs to no pool, or waits for a task only for a time. */
+        /** It may end soon: it belongs to no pool, or its pool has a delayed task. */
         THREAD,
         /** A task of its pool. */
         TASK
@@ -31,8 +34,8 @@ final class LateThreads {
     private Thread[] threads = new Thread[256];
 
     /**
-     * Marks that the last window left, sorted: of each thread, and of each task that was waited for in vain. And room
-     * for those of the next one. Both keep their length: these arrays are counted, too.
+     * Marks that the last window left, sorted: of each thread, and of each that was at a task of its pool. And room for
+     * those of the next one. Both keep their length: these arrays are counted, too.
      */
     private long[] known = new long[2 * 257];
 
@@ -41,6 +44,9 @@ final class LateThreads {
 
     /** A window ended. Waits for the work that it began, if {@code waits}. False: some of it goes on. */
     boolean end(boolean waits) {
+        if (waits) {
+            LockSupport.parkNanos(UNTIL_IT_RUNS_NS);
+        }
         int alive = Thread.enumerate(threads);
         while (alive == threads.length) {
             threads = new Thread[2 * alive];
@@ -59,8 +65,7 @@ final class LateThreads {
             threads[i] = null;
             long id = thread == null ? COMMON_POOL : thread.getId();
             Work work = workOf(thread);
-            boolean isAwaited = waits && ended && isNew(work, id);
-            while (isNew(work, id) && isAwaited && left > 0) {
+            while (ended && left > 0 && isNew(work, id)) {
                 long begun = System.nanoTime();
                 LockSupport.parkNanos(1_000_000L);
                 long slept = System.nanoTime() - begun;
@@ -68,12 +73,11 @@ final class LateThreads {
                 patience -= slept;
                 work = workOf(thread);
             }
-            boolean goesOn = isNew(work, id);
-            ended &= !goesOn;
+            ended &= !isNew(work, id);
             if (thread != null && thread.isAlive()) {
                 next[marks++] = mark(Work.THREAD, id);
             }
-            if (work == Work.TASK && (isAwaited || !goesOn)) {
+            if (work == Work.TASK) {
                 next[marks++] = mark(Work.TASK, id);
             }
         }
@@ -103,26 +107,36 @@ final class LateThreads {
             return Work.NONE;
         }
         Thread.State state = thread.getState();
-        Work work = Work.THREAD;
+        boolean isAsleep = state == Thread.State.WAITING || state == Thread.State.TIMED_WAITING;
+        boolean isDelayed = false;
         for (StackTraceElement frame : thread.getStackTrace()) {
-            String method = frame.getMethodName();
-            switch (frame.getClassName()) {
-                // These two never run a task: a thread in them waits for one.
-                case "java.util.concurrent.ThreadPoolExecutor":
-                    if (method.equals("getTask")) {
-                        return state == Thread.State.WAITING ? Work.NONE : Work.THREAD;
+            // `getTask` and `awaitWork` run no task: a thread that sleeps in them waits for one. `runWorker` runs it.
+            switch (frame.getMethodName()) {
+                case "getTask":
+                    if (isOf(frame, "ThreadPoolExecutor")) {
+                        boolean hasNext = isDelayed && state == Thread.State.TIMED_WAITING;
+                        return !isAsleep ? Work.TASK : hasNext ? Work.THREAD : Work.NONE;
                     }
-                    work = Work.TASK;
                     break;
-                case "java.util.concurrent.ForkJoinPool":
-                    if (method.equals("awaitWork")) {
-                        return Work.NONE;
+                case "awaitWork":
+                    if (isOf(frame, "ForkJoinPool")) {
+                        return isAsleep ? Work.NONE : Work.TASK;
                     }
-                    work = Work.TASK;
+                    break;
+                case "runWorker":
+                    if (isOf(frame, "ThreadPoolExecutor") || isOf(frame, "ForkJoinPool")) {
+                        return Work.TASK;
+                    }
                     break;
                 default:
+                    isDelayed |= isOf(frame, "ScheduledThreadPoolExecutor$DelayedWorkQueue");
             }
         }
-        return work;
+        return Work.THREAD;
+    }
+
+    private static boolean isOf(StackTraceElement frame, String name) {
+        String owner = frame.getClassName();
+        return owner.startsWith("java.util.concurrent.") && owner.endsWith("." + name);
     }
 }

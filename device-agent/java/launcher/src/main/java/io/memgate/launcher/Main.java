@@ -151,10 +151,10 @@ public final class Main {
                 gate.started(selection);
                 int outcome = window(runner, selection);
                 if (rounds > 0) {
-                    // What a test keeps once, such as a thread, begins in the first round. What goes on is waited for
-                    // only once.
-                    boolean waits = round > 0 && !selection.leavesWork;
-                    selection.leavesWork |= !threads.end(waits) && waits;
+                    // What a test keeps once, such as a thread, begins in the first round: its end is waited for at the
+                    // end of the round. What goes on is waited for only once.
+                    boolean waits = round == 0 ? !each.hasNext() : !selection.leavesWork;
+                    selection.leavesWork |= !threads.end(waits) && waits && round > 0;
                 }
                 if (rounds > 0 && round < WARM_UP_ROUNDS) {
                     gate.finished(selection, outcome);
