@@ -96,7 +96,8 @@ fn the_commands_beside_a_leak_run_its_test_alone_and_accept_it() {
     let run = typed(again);
     run.ends_with(1);
     assert_eq!(run.suite().tests.len(), 1, "only this test: {run}");
-    typed(waive).ends_with(0).says("waived n1-");
+    typed(waive).ends_with(2).says("write why the leak is accepted");
+    typed(&waive.replace('…', "upstream")).ends_with(0).says("waived n1-");
     let run = typed(again);
     run.ends_with(0);
     assert!(run.test("Title.IsRead").leaks[0].waiver.is_some(), "{run}");
