@@ -206,6 +206,54 @@ fn a_leak_of_what_the_next_class_would_replace_is_found() {
     }
 }
 
+/// A class whose task in a pool ends late and frees objects of a class of `java.text`, and one that leaks such objects.
+fn task_and_leak([submits, keeps]: [&str; 2], class: &str, pool: &str) -> [(String, String); 2] {
+    let task = format!(
+        "import java.util.*;
+import java.util.concurrent.*;
+import java.text.{class};
+import org.junit.jupiter.api.Test;
+class {submits}Test {{
+    static final ExecutorService POOL = {pool};
+    static Future<?> started;
+    static CountDownLatch mayEnd;
+    static int runs;
+    @Test void submits() throws Exception {{
+        ends();
+        int positions = 2 + 2 * (++runs % 2);
+        CountDownLatch end = mayEnd = new CountDownLatch(1);
+        started = POOL.submit(() -> {{
+            {class}[] kept = new {class}[positions];
+            Arrays.setAll(kept, i -> new {class}(0));
+            try {{ end.await(200, TimeUnit.MILLISECONDS); }} catch (InterruptedException e) {{ }}
+            Objects.requireNonNull(kept);
+        }});
+    }}
+    static void ends() throws Exception {{
+        if (started != null) {{
+            mayEnd.countDown();
+            started.get();
+        }}
+    }}
+}}
+"
+    );
+    let leak = format!(
+        "import java.text.{class};
+import org.junit.jupiter.api.Test;
+class {keeps}Test {{
+    static final {class}[] KEPT = new {class}[100_000];
+    static int next;
+    @Test void keeps() throws Exception {{
+        if ({submits}Test.runs % 2 == 0) {submits}Test.ends();
+        KEPT[next++] = new {class}(0);
+    }}
+}}
+"
+    );
+    [(format!("{submits}Test"), task), (format!("{keeps}Test"), leak)]
+}
+
 /// The thread of a class, or its task in a pool, ends while the second class runs, or before the first one runs again:
 /// what it frees hides what the second one keeps.
 #[test]
@@ -256,97 +304,16 @@ class BKeepsTest {
 }
 ",
         ),
-        (
-            "CSubmitsTest",
-            "import java.util.*;
-import java.util.concurrent.*;
-import java.text.FieldPosition;
-import org.junit.jupiter.api.Test;
-class CSubmitsTest {
-    static final ExecutorService POOL = Executors.newFixedThreadPool(2);
-    static Future<?> started;
-    static CountDownLatch mayEnd;
-    static int runs;
-    @Test void submits() throws Exception {
-        ends();
-        int positions = 2 + 2 * (++runs % 2);
-        CountDownLatch end = mayEnd = new CountDownLatch(1);
-        started = POOL.submit(() -> {
-            FieldPosition[] kept = new FieldPosition[positions];
-            Arrays.setAll(kept, i -> new FieldPosition(0));
-            try { end.await(200, TimeUnit.MILLISECONDS); } catch (InterruptedException e) { }
-            Objects.requireNonNull(kept);
-        });
-    }
-    static void ends() throws Exception {
-        if (started != null) {
-            mayEnd.countDown();
-            started.get();
-        }
-    }
-}
-",
-        ),
-        (
-            "DKeepsTest",
-            "import java.text.FieldPosition;
-import org.junit.jupiter.api.Test;
-class DKeepsTest {
-    static final FieldPosition[] KEPT = new FieldPosition[100_000];
-    static int next;
-    @Test void keeps() throws Exception {
-        if (CSubmitsTest.runs % 2 == 0) CSubmitsTest.ends();
-        KEPT[next++] = new FieldPosition(0);
-    }
-}
-",
-        ),
-        (
-            "EForksTest",
-            "import java.util.*;
-import java.util.concurrent.*;
-import java.text.ParsePosition;
-import org.junit.jupiter.api.Test;
-class EForksTest {
-    static final ExecutorService POOL = ForkJoinPool.commonPool();
-    static Future<?> started;
-    static CountDownLatch mayEnd;
-    static int runs;
-    @Test void submits() throws Exception {
-        ends();
-        int positions = 2 + 2 * (++runs % 2);
-        CountDownLatch end = mayEnd = new CountDownLatch(1);
-        started = POOL.submit(() -> {
-            ParsePosition[] kept = new ParsePosition[positions];
-            Arrays.setAll(kept, i -> new ParsePosition(0));
-            try { end.await(200, TimeUnit.MILLISECONDS); } catch (InterruptedException e) { }
-            Objects.requireNonNull(kept);
-        });
-    }
-    static void ends() throws Exception {
-        if (started != null) {
-            mayEnd.countDown();
-            started.get();
-        }
-    }
-}
-",
-        ),
-        (
-            "FKeepsTest",
-            "import java.text.ParsePosition;
-import org.junit.jupiter.api.Test;
-class FKeepsTest {
-    static final ParsePosition[] KEPT = new ParsePosition[100_000];
-    static int next;
-    @Test void keeps() throws Exception {
-        if (EForksTest.runs % 2 == 0) EForksTest.ends();
-        KEPT[next++] = new ParsePosition(0);
-    }
-}
-",
-        ),
     ];
+    let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+    let sources: Vec<(String, String)> = sources
+        .iter()
+        .map(own)
+        .chain(task_and_leak(["CSubmits", "DKeeps"], "FieldPosition", "Executors.newFixedThreadPool(2)"))
+        .chain(task_and_leak(["EForks", "FKeeps"], "ParsePosition", "ForkJoinPool.commonPool()"))
+        .collect();
+    let sources: Vec<(&str, &str)> =
+        sources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let project = junit::project("java-late-threads", &jdk, &sources);
     let run = junit::run(&project, &jdk, &[]);
     for class in ["BKeepsTest", "DKeepsTest", "FKeepsTest"] {
