@@ -178,10 +178,10 @@ fn without_waiver(test: &TestReport) -> impl Iterator<Item = &Leak> {
 
 /// The innermost frame of the project's own code; if none is known, the innermost frame outside of system libraries.
 fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
-    let platform = |frame: &Frame| frame.function.as_deref().is_none_or(names::is_of_platform);
+    let is_platforms = |frame: &Frame| frame.function.as_deref().is_some_and(names::is_of_platform);
     // A Java thread counts as a thread of the system, and the JDK makes it.
-    if leak.kind.is_java() || leak.kind == LeakKind::Os && leak.frames.iter().any(is_of_jdk) {
-        return leak.frames.iter().find(|frame| !platform(frame));
+    if leak.kind.is_java() || leak.kind == LeakKind::Os && leak.frames.iter().any(is_platforms) {
+        return leak.frames.iter().find(|frame| frame.function.is_some() && !is_platforms(frame));
     }
     let own = |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with(['/', '.', '<']));
     let library = |frame: &Frame| {
@@ -200,10 +200,6 @@ fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
         .or_else(|| foreign.next())
         .or_else(|| named().next())
         .or_else(|| leak.frames.first())
-}
-
-fn is_of_jdk(frame: &Frame) -> bool {
-    frame.function.as_deref().is_some_and(|name| name.starts_with("java."))
 }
 
 /// Is it a C function for all allocations of a project, like `xmalloc`, `uv__calloc`, `xmlStrdup`? If so, its caller is
@@ -323,9 +319,12 @@ mod tests {
             let frame = sample::leak().suites[0].tests[1].leaks[0].frames[0].clone();
             let frames =
                 calls.map(|call| Frame { function: Some(call.to_owned()), ..frame.clone() }).to_vec();
-            let leak = Leak { kind: LeakKind::Java, frames, ..Leak::default() };
-            let blamed = frame_to_blame(&leak).and_then(|frame| frame.function.as_deref());
-            assert_eq!(blamed, Some("lib.JsonSpec.reads"));
+            // A Java thread is a leak of the system.
+            for kind in [LeakKind::Java, LeakKind::Os] {
+                let leak = Leak { kind, frames: frames.clone(), ..Leak::default() };
+                let blamed = frame_to_blame(&leak).and_then(|frame| frame.function.as_deref());
+                assert_eq!(blamed, Some("lib.JsonSpec.reads"));
+            }
         }
     }
 

@@ -42,12 +42,13 @@ enum State {
 }
 
 pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(None, console);
     let findings: Vec<Finding> = [
         machine(),
         agent(),
         inspection(),
         spool_room(),
-        configuration(console),
+        configuration(settings.as_ref()),
         java_part(),
         java(),
         compiler(),
@@ -55,8 +56,9 @@ pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
         adb(),
     ]
     .into_iter()
-    .chain(suites(console))
-    .chain(server(console))
+    // Mistakes of the configuration are among the findings already.
+    .chain(settings.as_ref().map_or_else(|_| Vec::new(), suites))
+    .chain(settings.as_ref().ok().and_then(server))
     .collect();
     console.text(&rendered(&findings))?;
     let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(_)));
@@ -140,9 +142,9 @@ fn spool_room() -> Finding {
     }
 }
 
-fn configuration(console: &Console) -> Finding {
-    match settings::load(None, console) {
-        Ok(settings) => match settings.file {
+fn configuration(settings: Result<&Settings, &ExpectedError>) -> Finding {
+    match settings {
+        Ok(settings) => match &settings.file {
             Some(file) => {
                 let suites = settings.config.suites.len() + settings.config.instrumented.len();
                 let suites = format_number_of(suites, "suite");
@@ -151,7 +153,7 @@ fn configuration(console: &Console) -> Finding {
                 finding("configuration", state, format!("{}, {suites}", file.display()))
             }
             None => {
-                let state = settings::not_read(&settings).map_or(State::Good, State::Weak);
+                let state = settings::not_read(settings).map_or(State::Good, State::Weak);
                 finding("configuration", state, "none: the defaults hold (`memgate init` writes one)")
             }
         },
@@ -160,11 +162,12 @@ fn configuration(console: &Console) -> Finding {
 }
 
 /// Checks what the suites of memgate.yaml need, each of them.
-fn suites(console: &Console) -> Vec<Finding> {
-    // Configuration errors were already reported.
-    let Some(settings) = settings::load(None, console).ok().filter(has_suites) else { return Vec::new() };
+fn suites(settings: &Settings) -> Vec<Finding> {
+    if settings.config.suites.is_empty() && settings.config.instrumented.is_empty() {
+        return Vec::new();
+    }
     let planned = settings::world().and_then(|world| {
-        let plan = plan::plan(&settings, &RunArgs::default(), &world)?;
+        let plan = plan::plan(settings, &RunArgs::default(), &world)?;
         Ok(checks::faults(&plan, &world.directory))
     });
     let told =
@@ -178,14 +181,8 @@ fn suites(console: &Console) -> Vec<Finding> {
     }
 }
 
-fn has_suites(settings: &Settings) -> bool {
-    !settings.config.suites.is_empty() || !settings.config.instrumented.is_empty()
-}
-
 /// Checks the server to which runs are uploaded, if one is configured.
-fn server(console: &Console) -> Option<Finding> {
-    // Configuration errors were already reported.
-    let settings = settings::load(None, console).ok()?;
+fn server(settings: &Settings) -> Option<Finding> {
     let to = settings.config.history.upload.as_ref()?;
     let what = "server of the history";
     let project = settings.project(&std::env::current_dir().unwrap_or_default());

@@ -119,8 +119,8 @@ fn arguments_of(id: &SuiteId) -> Vec<String> {
     id.arguments.iter().map(shown).collect()
 }
 
-/// `../data/tiles` for a path that has two folders of `executable`, or one and that is most of them, in common with it:
-/// others are outside of the project.
+/// `../data/tiles` for a path that begins with the first two folders of `executable`, or with the first one if no more
+/// than one is left. Other paths are outside of the project.
 fn from_folder_of(executable: &str, path: &str) -> Option<String> {
     let folder: Vec<&str> = executable.rsplit_once('/')?.0.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
