@@ -95,7 +95,7 @@ impl Project {
         self.finish(&mut self.command(arguments))
     }
 
-    /// As [`Self::memgate`], in a shell that has set a limit (`ulimit -n 1024`).
+    /// As [`Self::memgate`], in a shell that has set a limit (`ulimit -n 1024`) or ignores a signal.
     pub fn limited<S: AsRef<OsStr>>(&self, arguments: &[S], limit: &str) -> Run {
         let memgate = self.command(arguments);
         let mut shell = Command::new("sh");

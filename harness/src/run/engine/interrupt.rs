@@ -19,6 +19,8 @@ pub(in crate::run) struct Interrupts {
     /// Never awaited. Listening to it turns a write beyond the file size limit into an error to report, instead of the
     /// end of memgate.
     _file_size: Signal,
+    /// Never awaited. memgate may have been started with SIGCHLD ignored; then nobody could wait for a process.
+    _child: Signal,
 }
 
 /// SIGXFSZ. Rust keeps its default action: it ends the process.
@@ -46,6 +48,7 @@ impl Interrupts {
             hang_up: listen(SignalKind::hangup())?,
             told,
             _file_size: listen(SignalKind::from_raw(FILE_SIZE))?,
+            _child: listen(SignalKind::child())?,
         })
     }
 

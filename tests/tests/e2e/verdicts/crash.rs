@@ -269,6 +269,17 @@ fn a_missing_program_is_told_with_a_hint() {
     }
 }
 
+/// Some service managers start their jobs with SIGCHLD ignored. The kernel then keeps no exit codes.
+#[test]
+fn tests_run_although_memgate_was_started_with_sigchld_ignored() {
+    let project = Project::new("sigchld-ignored");
+    let leaks = samples::suite("leaks");
+    let run =
+        project.limited(&["run", "--filter", "Leaks.Strdup", "--", leaks.to_str().unwrap()], "trap '' CHLD");
+    run.ends_with(1);
+    assert_eq!(run.test("Leaks.Strdup").verdict, Verdict::Fail, "{run}");
+}
+
 #[test]
 fn ctrl_c_stops_the_tests_and_keeps_the_session() {
     let project = Project::new("interrupted");
