@@ -211,13 +211,20 @@ impl Report<'_> {
 
 /// The name of `known` that is most similar to `name`; `None`: none is similar enough for a suggestion.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let lower = name.to_lowercase();
+    let name = name.to_lowercase();
     known
-        .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))
-        .filter(|(score, _)| *score >= 0.82)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
+        .map(|candidate| {
+            let lower = candidate.to_lowercase();
+            let is_begun = name.len() >= SHORTEST_BEGINNING && lower.starts_with(&name);
+            (is_begun, strsim::jaro_winkler(&name, &lower), candidate)
+        })
+        .filter(|(is_begun, score, _)| *is_begun || *score >= 0.82)
+        .max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
+        .map(|(_, _, candidate)| candidate)
 }
+
+/// Fewest bytes that tell a name by its beginning (`n1-e`).
+const SHORTEST_BEGINNING: usize = 4;
 
 /// The fields that a table contains.
 pub(crate) struct Fields<'n> {

@@ -297,6 +297,15 @@ pub struct WaiveArgs {
     /// Waive every leak that failed a test of the latest run; with `--test` only those of these tests.
     #[arg(long, conflicts_with = "leaks")]
     pub(crate) all: bool,
+    /// Session folder or report of which `--all` waives the leaks.
+    #[arg(
+        long,
+        value_name = "SESSION",
+        requires = "all",
+        default_value = ".memgate/latest",
+        value_hint = ValueHint::AnyPath
+    )]
+    pub(crate) session: PathBuf,
     /// Reason for accepting it.
     #[arg(long, value_parser = accepting_reason)]
     pub(crate) reason: String,

@@ -392,6 +392,14 @@ mod tests {
     }
 
     #[test]
+    fn the_beginning_of_an_id_names_its_leak() {
+        let known = ["n1-e519c2a07ad38b40", "n1-ec682c96f0d0d7d0", "j1-067741f2039419e0"];
+        for (typed, near) in [("n1-ec", Some(known[1])), ("j1-06", Some(known[2])), ("x1-99", None)] {
+            assert_eq!(nearest(typed, known.into_iter()), near, "{typed}");
+        }
+    }
+
+    #[test]
     fn an_owner_that_no_leak_has_is_told() {
         let known = ["@maps".to_owned(), "@tiles".to_owned()];
         assert_eq!(not_there("owner", "", &known), None);

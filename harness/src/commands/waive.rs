@@ -32,7 +32,7 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     let settings = settings::load(request.config.config.as_deref(), console);
     let waivers = settings.map(|settings| settings.config.waivers).unwrap_or_default();
     let named = || request.leaks.iter().map(|id| (id.clone(), request.test.clone())).collect();
-    let leaks = if request.all { failed(Path::new(ROOT), request, console)? } else { named() };
+    let leaks = if request.all { failed(request, console)? } else { named() };
     let mut refused = Vec::new();
     for (id, test) in &leaks {
         let request = &WaiveArgs { test: test.clone(), ..request.clone() };
@@ -62,10 +62,10 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
 /// Ids of leaks, each with the tests in which to waive it.
 type Leaks = BTreeSet<(String, Option<String>)>;
 
-/// The leaks without a waiver for which a test of the latest run failed. An id of a mere kind is waived only in the
+/// The leaks without a waiver for which a test of the session failed. An id of a mere kind is waived only in the
 /// tests that have it.
-fn failed(sessions: &Path, request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError> {
-    let (report, _) = report::read(&sessions.join(LATEST))?;
+fn failed(request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError> {
+    let (report, file) = report::read(&request.session)?;
     let wanted = match request.test.as_deref().map(TestGlob::typed).transpose() {
         Ok(wanted) => wanted,
         Err(why) => return Err(ExpectedError::usage(format!("cannot waive: `--test`: {why}"), "")),
@@ -93,7 +93,7 @@ fn failed(sessions: &Path, request: &WaiveArgs, console: &Console) -> Result<Lea
     }
     if found.is_empty() && !is_told {
         let of = if wanted.is_some() { "no test that `--test` matches" } else { "no test" };
-        console.line(&format!("no leak to waive: {of} failed in the latest run"));
+        console.line(&format!("no leak to waive: {of} failed in {}", file.display()));
     }
     Ok(found)
 }
@@ -259,6 +259,7 @@ mod tests {
             config: ConfigArgs::default(),
             leaks: Vec::new(),
             all: false,
+            session: PathBuf::new(),
             test: None,
             reason: "known".into(),
             until: Until::Never,
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn all_leaks_that_failed_in_the_latest_run_are_waived_and_no_other() {
+    fn all_leaks_that_failed_in_a_session_are_waived_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let mut waived = leaking("A.c", "n1-c", Verdict::Fail);
         waived.leaks[0].waiver = Some("known".to_owned());
@@ -301,10 +302,11 @@ mod tests {
         ];
         let console = Console::new(ColorChoice::Never);
         let failed = |test: Option<&str>| {
-            let request = WaiveArgs { test: test.map(str::to_owned), ..request() };
-            super::failed(folder.path(), &request, &console).unwrap()
+            let session = folder.path().join("merged");
+            let request = WaiveArgs { session, test: test.map(str::to_owned), ..request() };
+            super::failed(&request, &console)
         };
-        super::failed(folder.path(), &request(), &console).unwrap_err();
+        failed(None).unwrap_err();
         let mut kind = leaking("A.e", "o1-e", Verdict::Fail);
         (kind.leaks[0].kind, kind.leaks[0].title) = (LeakKind::Os, "1 × descriptor /tmp/a".to_owned());
         let (bytes, mut within) = exceeding(Metric::NativeLiveBytes);
@@ -314,12 +316,12 @@ mod tests {
         // No figure counts what a dump shows.
         let dumped = Leak { id: "h1-g".to_owned(), kind: LeakKind::Heap, ..Leak::default() };
         kind.leaks.push(dumped);
-        session(folder.path(), LATEST, [tests, vec![kind]].concat());
+        session(folder.path(), "merged", [tests, vec![kind]].concat());
         let leak = |id: &str, test: Option<&str>| (id.to_owned(), test.map(str::to_owned));
         let all =
             [leak("n1-a", None), leak("n1-b", None), leak("o1-e", Some("engine::A.e")), leak("h1-g", None)];
-        assert_eq!(failed(None), all.into());
-        assert_eq!(failed(Some("engine::B.*")), [leak("n1-b", Some("engine::B.*"))].into());
+        assert_eq!(failed(None).unwrap(), all.into());
+        assert_eq!(failed(Some("engine::B.*")).unwrap(), [leak("n1-b", Some("engine::B.*"))].into());
         assert!(is_of_kind(
             &Leak { kind: LeakKind::Os, frames: vec![Frame::default()], ..Leak::default() },
             Runner::Junit
