@@ -204,9 +204,9 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Listed {
-    /// The started tests that were not measured. `gtest`: GoogleTest programs count as tests. `targets`: globs of
-    /// further tests. `said_hello`: executables that were measured.
-    pub(super) fn unseen(&self, gtest: bool, targets: &[String], said_hello: &BTreeSet<&str>) -> Vec<Unseen> {
+    /// The started tests that were not measured. `tests`: programs count as tests if they contain GoogleTest or report
+    /// their own tests. `targets`: globs of further tests. `said_hello`: executables that were measured.
+    pub(super) fn unseen(&self, tests: bool, targets: &[String], said_hello: &BTreeSet<&str>) -> Vec<Unseen> {
         let mut unseen = BTreeSet::new();
         for start in self.starts.iter().filter(|start| start.count > 0) {
             if start.flags & flag::JUNIT != 0 {
@@ -221,7 +221,8 @@ impl Listed {
             let candidates = candidates(start);
             for (i, path) in candidates.iter().enumerate() {
                 let Some(File::Program(program)) = self.programs.get(path) else { continue };
-                let is_test = gtest && program.is_gtest() || is_target(program, targets);
+                let has_tests = program.is_gtest() || program.tells_tests();
+                let is_test = tests && has_tests || is_target(program, targets);
                 // A program named in the arguments is started without the agent.
                 let flags = if i == 0 { start.flags } else { start.flags | flag::BARE };
                 if !is_test || flags == 0 && said_hello.contains(&*program.path.to_string_lossy()) {
@@ -248,6 +249,7 @@ impl Listed {
         let is_plain = |program: &&Program| {
             matches!(program.kind, Kind::Elf(_))
                 && !program.is_gtest()
+                && !program.tells_tests()
                 && !is_target(program, targets)
                 && !said_hello.contains(&*program.path.to_string_lossy())
         };
@@ -329,6 +331,11 @@ fn reason(program: &Program, flags: u8) -> (String, &'static str) {
         Kind::Elf(elf) if elf.gtest == Some(Evidence::OnlyText) => (
             "its symbols are stripped, and the agent does not find GoogleTest in it".to_owned(),
             "keep its symbols for the gate",
+        ),
+        Kind::Elf(elf) if elf.tells_tests => (
+            "it reports its own tests (memgate.h), and below another command only GoogleTest is found"
+                .to_owned(),
+            "name it with --target (a glob of its path), or run it in a command of its own",
         ),
         _ => (
             "the agent did not report from it".to_owned(),
@@ -415,6 +422,16 @@ mod tests {
             BTreeSet::from(["/b/u".to_owned()]),
             "neither measured nor failed to start"
         );
+
+        let mut telling = listed(&[("/b/u", 0, 1)], None, &Linkage::Glibc);
+        for file in telling.programs.values_mut() {
+            let File::Program(Program { kind: Kind::Elf(elf), .. }) = file else { panic!() };
+            elf.tells_tests = true;
+        }
+        let [unseen] = &telling.unseen(true, &[], &said)[..] else { panic!("it reports its own tests") };
+        assert!(unseen.why.contains("memgate.h") && unseen.remedy.contains("--target"), "{unseen:?}");
+        assert!(telling.unseen(true, &[], &BTreeSet::from(["/b/u"])).is_empty(), "it was measured");
+        assert!(telling.plain(Path::new("/b"), &[], &said).is_empty(), "it has tests");
 
         let plain = listed(&[("/b/u", 0, 1)], None, &Linkage::Static);
         let u = "*/u".to_owned();
