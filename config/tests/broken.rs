@@ -112,6 +112,10 @@ const BROKEN: &[(&str, &str)] = &[
         "two_reports_in_one_file",
         "version: 1\nreports:\n  junit: { path: out/a.xml }\n  sarif: { path: ./out/b/../a.xml }\n",
     ),
+    (
+        "a_report_in_the_configuration",
+        "version: 1\nreports:\n  markdown: { path: ./memgate.yaml }\nthresholds:\n  tests: [{ match: \"unit::A.*\" }]\n",
+    ),
     ("mail_that_cannot_be_sent", "version: 1\nreports:\n  mail: { server: mail.example.com, to: [a@b.c] }\n"),
     ("mail_to_nobody", "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost:99999\n"),
     (

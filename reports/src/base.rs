@@ -23,8 +23,7 @@ pub fn base(base: &Base) -> String {
 pub(crate) fn of_run(report: &RunReport) -> String {
     let base = report.base.as_ref().map_or_else(String::new, |found| format!(" · {}", base(found)));
     let fixed: Vec<_> = report.waivers.iter().filter_map(|waiver| waiver.fixed.as_ref()).collect();
-    // A partial run does not fail because of them.
-    let fails = report.verdict == Verdict::Fail && fixed.iter().any(|fixed| fixed.level == Level::Fail);
+    let fails = fixed.iter().any(|fixed| fixed.level == Level::Fail);
     let waivers = match fixed.len() {
         0 => String::new(),
         count => {

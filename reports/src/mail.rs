@@ -198,7 +198,12 @@ fn plain(
     (words, tests, ended): Shown<'_, '_>,
     style: &BlockStyle,
 ) -> String {
-    let mut text = format!("{}\n{}\n\n", visible(words), visible(&around.summary(report)));
+    let mut text = format!("{}\n", visible(words));
+    let summary = around.summary(report);
+    if summary != words {
+        text += &format!("{}\n", visible(&summary));
+    }
+    text.push('\n');
     for (suite, test) in tests.iter().take(TESTS) {
         text += &test_block(test, &visible(&qualified(suite, test)), None, style);
         text.push('\n');

@@ -35,13 +35,15 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
     // These options make no sense for a single test: nobody watches it, and the machine was one of many. A hunt stays:
-    // only a hunt repeats a test that left nothing in the screen, and it ends after some thousand executions.
-    const REPLACED: [&str; 4] = ["--filter", "--suite", "--partition", "--timings"];
+    // only a hunt repeats a test that left nothing in the screen, and it ends after some thousand executions. The folder
+    // of a shard is for `memgate merge`.
+    const REPLACED: [&str; 5] = ["--filter", "--suite", "--partition", "--timings", "--output-dir"];
+    let replaced = if is_shard { &REPLACED[..] } else { &REPLACED[..4] };
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");
     while let Some(argument) = own.next() {
-        if REPLACED.contains(&argument.as_str()) {
+        if replaced.contains(&argument.as_str()) {
             own.next();
-        } else if !REPLACED.iter().any(|option| argument.starts_with(&format!("{option}="))) {
+        } else if !replaced.iter().any(|option| argument.starts_with(&format!("{option}="))) {
             command.push(quoted(argument));
         }
     }
@@ -115,9 +117,10 @@ mod tests {
         for (typed, again) in [
             ("/usr/bin/memgate run -- build/t --x", Some(" -- build/t --x")),
             (
-                "memgate run --live --hunt 10m --partition 3/8 --suite a --filter A.* --config x.yaml",
+                "memgate run --live --hunt 10m --partition 3/8 --output-dir s/3 --suite a --filter A.* --config x.yaml",
                 Some(" --suite engine --hunt 10m --config x.yaml"),
             ),
+            ("memgate run --output-dir=o", Some(" --suite engine --output-dir=o")),
             ("memgate run", Some(" --suite engine")),
             ("memgate run --filter=A.* -- ctest -R it's", Some(r" -- ctest -R 'it'\''s'")),
             ("memgate run -- sh --filter x", Some(" -- sh --filter x")),

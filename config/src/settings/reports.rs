@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::read::{At, Reader, choice, table};
 use crate::settings::mail::{Mail, MailFile};
 use crate::settings::webhooks::{Webhook, WebhookFile};
-use crate::source::Span;
+use crate::source::{Place, Span};
 use crate::value::text::Words;
 
 table! {
@@ -274,7 +274,16 @@ impl Paths {
             return None;
         };
         let path = PathBuf::from(path);
-        if let Some(other) = self.0.insert(without_detours(&path), span.clone()) {
+        let plain = without_detours(&path);
+        if let Place::File { file, .. } = reader.place(span)
+            && without_detours(Path::new(&*file)) == plain
+        {
+            reader
+                .error(span, format!("the report `{report}` would replace this file"))
+                .label("the configuration itself")
+                .hint(Some(format!("write it elsewhere: `path: target/memgate/{usual}`")));
+        }
+        if let Some(other) = self.0.insert(plain, span.clone()) {
             reader
                 .error(span, format!("two reports are written to `{}`", path.display()))
                 .label("this one replaces the other")

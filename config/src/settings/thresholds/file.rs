@@ -146,6 +146,12 @@ impl Read for OverrideFile {
                 .label("in this entry")
                 .hint(Some("add `match: \"suite::Test.*\"`"));
         }
+        if entries.is_empty() && !reader.has_error_below(&node.span) {
+            reader
+                .error(&node.span, "this entry limits nothing")
+                .label("in this entry")
+                .hint(Some("add `native.live_bytes: 64 KiB` or another metric"));
+        }
         let place = reader.place(&node.span);
         Some(Self { tests: tests?, entries, place })
     }
@@ -184,6 +190,7 @@ impl JsonSchema for ThresholdsFile {
             }),
         );
         item.insert("required".to_owned(), serde_json::json!(["match"]));
+        item.insert("minProperties".to_owned(), 2.into());
         add_property(
             &mut schema,
             "tests",

@@ -32,7 +32,7 @@ mod wording;
 
 use std::time::Duration;
 
-use memgate_model::{AgentCost, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict};
+use memgate_model::{AgentCost, Level, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
 use crate::policy::GatePolicy;
@@ -54,8 +54,11 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let nothing_ran = suites.iter().all(no_test) && input.errors.is_empty() && !input.may_be_empty;
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
     let is_whole = broken != Verdict::Error && !users_failed && suites.iter().all(SuiteReport::is_whole);
-    let waivers = context.waivers.report(input.partial || !is_whole);
+    let mut waivers = context.waivers.report(input.partial || !is_whole);
     // In a partial run, another part may still have the leak.
+    if input.partial {
+        waivers.iter_mut().filter_map(|waiver| waiver.fixed.as_mut()).for_each(|it| it.level = Level::Warn);
+    }
     let of_waivers = waivers
         .iter()
         .filter(|_| !input.partial)

@@ -1002,8 +1002,15 @@ fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
     let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
     let policy = GatePolicy { waivers: vec![unused], ..GatePolicy::default() };
     assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::Unused);
+    let fixed = [("n1-0000000000000000".to_owned(), "b2".to_owned())].into();
+    let stale = GatePolicy { fixed: (fixed, Level::Fail), ..policy.clone() };
+    let level = |report: &RunReport| report.waivers[0].fixed.as_ref().unwrap().level;
+    let whole = report(&input, &stale);
+    assert_eq!((whole.verdict, level(&whole)), (Verdict::Fail, Level::Fail));
     input.partial = true;
     assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::InForce);
+    let part = report(&input, &stale);
+    assert_eq!((part.verdict, level(&part)), (Verdict::Pass, Level::Warn));
 }
 
 #[test]
