@@ -20,7 +20,7 @@ use crate::growth::{Finding, Growth, is_over_exactly, judge_exact, judge_series}
 use crate::policy::GatePolicy;
 use crate::record::{Mapped, OsState, ProcessRecord, Window, sum};
 use crate::repetition::{RepetitionLimits, limited, next_look};
-use crate::resolve::{Resolve, ResolvedStack};
+use crate::resolve::{ByAddress, Resolve, ResolvedStack};
 use crate::screen::os_value;
 use crate::stats::float;
 
@@ -339,7 +339,11 @@ impl Confirmation {
 struct ByStack;
 
 impl Resolve for ByStack {
-    fn frames(&mut self, _: &ProcessRecord, stack: u32) -> ResolvedStack {
+    fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack {
+        // A library that is closed and loaded again allocates with another stack each time.
+        if record.modules.len() > 1 {
+            return ByAddress.frames(record, stack);
+        }
         let frame = Frame { offset: u64::from(stack), ..Frame::default() };
         ResolvedStack { frames: vec![frame], truncated: false }
     }
@@ -347,7 +351,7 @@ impl Resolve for ByStack {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::MappedKind;
+    use memgate_wire::{Frame as Wired, MappedKind, Module, Modules, StackNode, Stacks};
 
     use super::*;
     use crate::dsl::Process;
@@ -399,6 +403,26 @@ mod tests {
         };
         assert_eq!((at(0), at(1), at(2)), (91, 92, 93));
         assert!(at(3) > 1000, "{}", at(3));
+    }
+
+    /// Regression: each of its stacks was a leak of its own. Judging them took so long that the process no longer
+    /// waited for the order to copy itself, so the leak had no holder.
+    #[test]
+    fn a_leak_of_a_library_that_each_execution_loads_again_is_one_leak() {
+        let mut p = Process::confirm();
+        for i in 0..60_u32 {
+            let start = 0x10_0000 * u64::from(i + 1);
+            let path = "/srv/plugin.so".to_owned();
+            let module = Module { start, end: start + 0x1000, bias: start, path, build_id: Vec::new() };
+            p.frame(Wired::Modules(Modules { generation: i, modules: vec![module] }));
+            let nodes = vec![StackNode { id: 100 + i, parent: 0, pc: start + 0x40 }];
+            p.frame(Wired::Stacks(Stacks { generation: i, nodes }));
+            p.run("A.a", i, |p| p.alloc(100 + i, 48, 1));
+        }
+        let growths = Confirmation::new(&GatePolicy::default(), "engine", "A.a").growths(&p.end());
+        let found: Vec<_> = growths.iter().filter(|growth| growth.finding != Finding::Still).collect();
+        let slopes: Vec<_> = found.iter().map(|growth| (growth.slope.slope, growth.paused)).collect();
+        assert_eq!(slopes, [(48.0, false); 2], "the total, and one group");
     }
 
     #[test]
