@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use memgate_model::{Hold, HolderStep, Leak, OtherHold, Reach, format_counted};
-use memgate_wire::Module;
 use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
 
 use crate::groups::Places;
@@ -199,8 +198,8 @@ impl<'a> Holding<'a> {
         thread_local: bool,
         resolve: &mut dyn Resolve,
     ) -> Option<Variable> {
-        let all: Vec<&Module> = self.record.modules.values().flatten().filter(|m| m.path == module).collect();
-        resolve.variable(all.last()?, offset, thread_local)
+        let mut all = self.record.modules.values().flatten();
+        resolve.variable(all.rfind(|m| m.path == module)?, offset, thread_local)
     }
 }
 
@@ -244,7 +243,7 @@ mod tests {
     use crate::observer::Observer;
     use crate::policy::{GatePolicy, TextPattern, Waiver, WaiverMatch, Waivers};
     use crate::resolve::ResolvedStack;
-    use memgate_wire::{Frame, SnapshotRecord};
+    use memgate_wire::{Frame, Module, SnapshotRecord};
 
     /// All stacks were taken in one function, each on the line of its number.
     struct OneFunction;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, Frame, LogLevel, Mappings, Modules, NativeSnapshot,
-    OsSample, Outcome, SnapshotScope, Stacks, capability,
+    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, Frame, LogLevel, Mappings, Module, Modules,
+    NativeSnapshot, OsSample, Outcome, SnapshotScope, Stacks, capability,
 };
 
 use crate::java::JavaReader;
@@ -38,14 +38,23 @@ pub struct Limits {
     pub stacks: usize,
     /// Names of descriptors and threads, counted where they change between boundaries.
     pub names: usize,
-    /// Loaded modules over all generations.
+    /// Different loaded modules over all generations.
     pub modules: usize,
+    /// Modules over all generations, 8 bytes each.
+    pub listed: usize,
 }
 
 impl Default for Limits {
     /// At most a few hundred MiB.
     fn default() -> Self {
-        Self { records: 4_000_000, windows: 200_000, stacks: 2_000_000, names: 1_000_000, modules: 50_000 }
+        Self {
+            records: 4_000_000,
+            windows: 200_000,
+            stacks: 2_000_000,
+            names: 1_000_000,
+            modules: 50_000,
+            listed: 4_000_000,
+        }
     }
 }
 
@@ -94,6 +103,7 @@ struct Used {
     records: usize,
     names: usize,
     modules: usize,
+    listed: usize,
 }
 
 impl Observer {
@@ -247,16 +257,28 @@ impl Observer {
     }
 
     fn modules(&mut self, modules: Modules) {
-        let list = self.record.modules.entry(modules.generation).or_default();
+        let Self { record, limits, used, .. } = self;
+        let mut list = record.modules.remove(&modules.generation).unwrap_or_default();
+        let before = record.modules.range(..modules.generation).next_back().map(|(_, before)| before);
+        let position = |list: &[Arc<Module>], start| list.binary_search_by_key(&start, |m| m.start);
+        let mut too_many = None;
         for module in modules.modules {
             // A generation ends when a module is unloaded, so within it an address belongs to one module.
-            let Err(at) = list.binary_search_by_key(&module.start, |m| m.start) else { continue };
-            if self.used.modules >= self.limits.modules {
-                return self
-                    .damage(format!("more than {} modules: the rest was not read", self.limits.modules));
+            let Err(at) = position(&list, module.start) else { continue };
+            let known = before.and_then(|before| before.get(position(before, module.start).ok()?));
+            let known = known.filter(|known| ***known == module);
+            used.modules += usize::from(known.is_none());
+            used.listed += 1;
+            let exceeded = [(used.modules, limits.modules), (used.listed, limits.listed)];
+            too_many = exceeded.into_iter().find(|(used, most)| used > most);
+            if too_many.is_some() {
+                break;
             }
-            self.used.modules += 1;
-            list.insert(at, module);
+            list.insert(at, known.map_or_else(|| Arc::new(module), Arc::clone));
+        }
+        record.modules.insert(modules.generation, list);
+        if let Some((_, most)) = too_many {
+            self.damage(format!("more than {most} modules: the rest was not read"));
         }
     }
 
@@ -670,6 +692,31 @@ mod tests {
         let paths: Vec<_> = observer.record().modules(1).iter().map(|m| m.path.as_str()).collect();
         assert_eq!(paths, ["b", "a"]);
         assert!(observer.record().modules(2).is_empty());
+    }
+
+    /// Regression: a program with 45 libraries that loads a plugin in each execution had too many after 1,100.
+    #[test]
+    fn modules_that_stay_loaded_count_once_for_all_generations() {
+        let module = |start, path: &str| Module {
+            start,
+            end: start + 1,
+            bias: start,
+            path: path.to_owned(),
+            build_id: Vec::new(),
+        };
+        let limits = Limits { modules: 12, listed: 35, ..Limits::default() };
+        let mut observer = Observer::with_limits(limits);
+        let mut load = |generation: u32| {
+            let stay = (0..4).map(|i| module(i, "libc.so"));
+            let modules = stay.chain([module(100 + u64::from(generation), "plugin.so")]).collect();
+            observer.push(Frame::Modules(Modules { generation, modules }), 1);
+            (observer.record().modules(generation).len(), observer.record().damaged.is_some())
+        };
+        let loaded: Vec<_> = (0..8).map(&mut load).collect();
+        assert_eq!(loaded[..7], [(5, false); 7]);
+        assert_eq!(loaded[7], (0, true), "36 in all");
+        let Observer { used, .. } = observer;
+        assert_eq!(used.modules, 11, "four that stay, and the plugin of each generation");
     }
 
     proptest::proptest! {

@@ -61,7 +61,8 @@ pub struct ProcessRecord {
     pub native_holders: Option<NativeHolders>,
     /// Data that a Java virtual machine reported. `None`: the process had none.
     pub java: Option<JavaRecord>,
-    pub(crate) modules: BTreeMap<u32, Vec<Module>>,
+    /// The modules of each generation. Generations share the modules that are equal.
+    pub(crate) modules: BTreeMap<u32, Vec<Arc<Module>>>,
     /// The first module generation that came from another process, if stacks of another process were added to this
     /// record.
     pub(crate) borrowed_from: Option<u32>,
@@ -86,13 +87,13 @@ pub struct StackStep {
 impl ProcessRecord {
     /// The modules of a generation.
     #[must_use]
-    pub fn modules(&self, generation: u32) -> &[Module] {
+    pub fn modules(&self, generation: u32) -> &[Arc<Module>] {
         self.modules.get(&generation).map_or(&[], Vec::as_slice)
     }
 
     /// The modules that are loaded at the end of the record.
     #[must_use]
-    pub fn last_modules(&self) -> &[Module] {
+    pub fn last_modules(&self) -> &[Arc<Module>] {
         let own = self.modules.range(..self.borrowed_from.unwrap_or(u32::MAX));
         own.last().map_or(&[], |(_, modules)| modules.as_slice())
     }

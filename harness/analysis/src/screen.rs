@@ -451,7 +451,8 @@ mod tests {
             path: path.to_owned(),
             build_id: Vec::new(),
         };
-        record.modules.insert(0, vec![module("/build/engine_tests", 0x1000), module("/lib/libc.so", 0x8000)]);
+        let modules = [module("/build/engine_tests", 0x1000), module("/lib/libc.so", 0x8000)];
+        record.modules.insert(0, modules.map(std::sync::Arc::new).to_vec());
         let mut suspects = Vec::new();
         for (id, &(test, address)) in (1_u32..).step_by(2).zip(left) {
             let node = |parent, pc| crate::record::Node {

@@ -178,7 +178,7 @@ impl Symbols {
         })
     }
 
-    fn step(&mut self, modules: &[Module], step: StackStep) -> Vec<Frame> {
+    fn step(&mut self, modules: &[Arc<Module>], step: StackStep) -> Vec<Frame> {
         // `pc` is a return address: the call is before it.
         let pc = step.pc.saturating_sub(1);
         let Some(module) = modules.iter().find(|m| (m.start..m.end).contains(&pc)) else {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn an_address_without_symbols_keeps_its_module_and_offset() {
         let mut symbols = Symbols::new(SymbolFiles::default());
-        let frames = symbols.step(&[module()], StackStep { pc: 0x1235, generation: 0 });
+        let frames = symbols.step(&[Arc::new(module())], StackStep { pc: 0x1235, generation: 0 });
         assert_eq!(frames, [Frame { offset: 0x234, ..unnamed("tests") }]);
         assert!(
             symbols.failures().any(|(module, _)| module == "/gone/bin/tests"),
@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn an_address_outside_of_every_module_is_generated_code() {
-        let frames =
-            Symbols::new(SymbolFiles::default()).step(&[module()], StackStep { pc: 0x9001, generation: 0 });
+        let frames = Symbols::new(SymbolFiles::default())
+            .step(&[Arc::new(module())], StackStep { pc: 0x9001, generation: 0 });
         assert_eq!(frames, [Frame { offset: 0x9000, ..unnamed("[unknown]") }]);
     }
 
@@ -312,10 +312,10 @@ mod tests {
 
         let mut later = Symbols::new(SymbolFiles::default());
         later.recall(folder.path()).unwrap();
-        let frames = later.step(&[module()], StackStep { pc: 0x1235, generation: 0 });
+        let frames = later.step(&[Arc::new(module())], StackStep { pc: 0x1235, generation: 0 });
         assert_eq!(frames[0].function.as_deref(), Some("leak()"));
         let rebuilt = Module { build_id: vec![0xcd], ..module() };
-        let frames = later.step(&[rebuilt], StackStep { pc: 0x1235, generation: 0 });
+        let frames = later.step(&[Arc::new(rebuilt)], StackStep { pc: 0x1235, generation: 0 });
         assert_eq!(frames[0].function, None, "another build's symbols are not used");
     }
 

@@ -38,7 +38,7 @@ impl Resolve for Named {
 /// The records, one per hello; the limits are small, so that they are reached too.
 #[must_use]
 pub fn records(stream: &[u8]) -> Vec<ProcessRecord> {
-    let small = Limits { records: 200, windows: 60, stacks: 400, names: 50, modules: 20 };
+    let small = Limits { records: 200, windows: 60, stacks: 400, names: 50, modules: 20, listed: 60 };
     let mut observers: Vec<Observer> = Vec::new();
     for (frame, t_ns) in decoded(stream).0 {
         if observers.is_empty() || (matches!(frame, Frame::Hello(_)) && observers.len() < 6) {

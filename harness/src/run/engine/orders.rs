@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memgate_analysis::{ProcessRecord, stacks_that_grew};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, BoundaryKind, END_OF_MAIN, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
+use memgate_wire::{Boundary, BoundaryKind, END_OF_MAIN, EXPLAINS_WHAT_IS_NAMED, Frame, Module, ProcessRole};
 
 use super::news::{News, Seen};
 use crate::names::Mappings;
@@ -104,7 +104,8 @@ impl Follow for Follower {
 
     fn wanted(&self) -> Wanted {
         let record = self.reading.record();
-        Wanted { stacks: stacks_that_grew(record), modules: record.last_modules().to_vec() }
+        let modules = record.last_modules().iter().map(|module| Module::clone(module)).collect();
+        Wanted { stacks: stacks_that_grew(record), modules }
     }
 
     fn ended(&mut self, end: &ProcessEnd) {
