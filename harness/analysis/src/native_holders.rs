@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use memgate_model::{Hold, HolderStep, Leak, OtherHold, Reach, format_counted};
+use memgate_model::{Frame, Hold, HolderStep, Leak, OtherHold, Reach, format_counted};
 use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
 
 use crate::groups::Places;
@@ -179,11 +179,15 @@ impl<'a> Holding<'a> {
             },
             HeldLink::Blocks { stack, size, count } => {
                 let place = Places::new(self.record, resolve).of(*stack);
-                let frame = place.frames.first();
+                // A stripped library names only what it exports.
+                let named = place.frames.iter().find(|frame| frame.function.is_some());
+                let frame = named.or(place.frames.first());
                 let at = frame.and_then(|frame| frame.file.as_deref().zip(frame.line));
+                let unnamed = |frame: &Frame| format!("{}+{:#x}", frame.module, frame.offset);
+                let owner = |frame: &Frame| frame.function.clone().unwrap_or_else(|| unnamed(frame));
                 HolderStep {
                     kind: "block".to_owned(),
-                    owner: frame.and_then(|frame| frame.function.clone()).unwrap_or_default(),
+                    owner: frame.map(owner).unwrap_or_default(),
                     name: at.map(|(file, line)| short(file, line)).unwrap_or_default(),
                     class: format!("{}{size} B", times(*count)),
                 }
@@ -350,6 +354,26 @@ mod tests {
         let last = hold.others.last().unwrap();
         assert!(last.holder.is_empty(), "no waiver covers blocks of unknown holders");
         assert_eq!(hold.others.iter().map(|other| other.blocks).sum::<u64>(), 99);
+    }
+
+    /// A library that names only what it exports. Its second stack has no name at all.
+    struct Stripped;
+
+    impl Resolve for Stripped {
+        fn frames(&mut self, _: &ProcessRecord, stack: u32) -> ResolvedStack {
+            let inner = memgate_model::Frame { offset: 0x40, ..frame("libtiles.so", "") };
+            let exported = (stack == 1).then(|| frame("libtiles.so", "tiles_open"));
+            ResolvedStack { frames: [inner].into_iter().chain(exported).collect(), truncated: false }
+        }
+    }
+
+    #[test]
+    fn a_block_of_a_stripped_library_is_named_by_the_first_function_that_is_known_or_by_its_place() {
+        let record = two_lines();
+        let holding = Holding::new(&record, &mut Stripped);
+        let owner =
+            |stack| holding.step(&HeldLink::Blocks { stack, size: 40, count: 1 }, &mut Stripped).owner;
+        assert_eq!([owner(1), owner(2), owner(0)], ["tiles_open", "libtiles.so+0x40", ""]);
     }
 
     #[test]
