@@ -134,6 +134,10 @@ impl<'a> Following<'a> {
                 next_tick = Instant::now() + interval;
             }
         };
+        if self.prepared.take().is_some() {
+            let why = "the process no longer waited when it was asked for a copy of itself";
+            self.note(copy::not_searched(self.answered, why.to_owned()), now_ns());
+        }
         let end = self.reader.end();
         let counters = self.tracked.counters().ok();
         let end =

@@ -12,7 +12,8 @@ use memgate_map::{Bell, ControlPage, Woken};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::{self, offset, order, state};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Handles, Hello, encode,
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Handles, Hello, capability,
+    encode,
 };
 
 use super::*;
@@ -57,6 +58,7 @@ impl Guest {
             executable: "/bin/guest".into(),
             arguments: vec!["guest".into()],
             working_directory: "/".into(),
+            capabilities: vec![capability::NATIVE_COPY.to_owned()],
             ..Hello::default()
         }));
         guest
@@ -141,6 +143,7 @@ impl Follow for TellOf {
     fn orders(&mut self, boundary: &Boundary) -> Reply {
         match boundary.test.as_str() {
             "enough" => Reply::of(order::STOP),
+            "copied" => Reply::of(order::STOP | order::COPY),
             "defect" => panic!("an observer with a defect"),
             _ => Reply::default(),
         }
@@ -217,6 +220,12 @@ fn guest_process() {
                 }
                 guest.boundary(BoundaryKind::TestEnd, &test.to_string());
             }
+            guest.close();
+            std::process::exit(0);
+        }
+        "no copy" => {
+            assert_eq!(guest.boundary(BoundaryKind::TestEnd, "copied"), order::COPY);
+            guest.boundary(BoundaryKind::TestEnd, "enough");
             guest.close();
             std::process::exit(0);
         }
@@ -361,6 +370,24 @@ fn a_hanging_process_says_where_its_threads_stand() {
     })
     .unwrap();
     assert_eq!(recorded, 1, "the answer is in the folder too");
+}
+
+#[test]
+fn a_guest_that_goes_on_without_the_copy_it_was_asked_for_has_a_reason_for_the_missing_holders() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recorder, seen) = record(folder.path(), options());
+    let mut guest = child(folder.path(), "no copy");
+    let (_, frames, _) = all_of(&seen);
+    let why = frames.iter().filter_map(|(frame, _)| match frame {
+        Frame::NativeHolders(found) => found.not_searched.as_deref(),
+        _ => None,
+    });
+    assert_eq!(
+        why.collect::<Vec<_>>(),
+        ["the process no longer waited when it was asked for a copy of itself"]
+    );
+    assert!(guest.wait().unwrap().success());
+    assert_eq!(recorder.stop(), Summary { processes: 1, problems: Vec::new() });
 }
 
 #[test]
