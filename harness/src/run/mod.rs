@@ -48,6 +48,9 @@ use resolve::Symbols;
 use runners::Screened;
 use this_shard::ThisShard;
 
+/// How many modules without symbols are named.
+const MOST_WITHOUT_SYMBOLS: usize = 10;
+
 /// A run that was judged.
 #[derive(Debug)]
 pub struct Judged {
@@ -228,7 +231,35 @@ async fn record(
 /// Warns about modules without symbols: memgate finds leaks without symbols too, but the user can supply them to get
 /// lines.
 pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
-    for (module, why) in symbols.failures() {
-        console.warning(&format!("no symbols for {module}: {why}"));
+    missing_symbols(symbols.failures()).iter().for_each(|warning| console.warning(warning));
+}
+
+/// A plugin that a test copies to a new name each time has hundreds of names.
+fn missing_symbols<'a>(mut failures: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let first = failures.by_ref().take(MOST_WITHOUT_SYMBOLS);
+    let mut warnings: Vec<_> = first.map(|(module, why)| format!("no symbols for {module}: {why}")).collect();
+    let more = failures.count();
+    if more > 0 {
+        warnings.push(format!("more files without symbols: {more}"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_with_hundreds_of_names_does_not_fill_the_terminal() {
+        let names: Vec<String> = (0..250).map(|i| format!("/tmp/plugin-{i}")).collect();
+        let told =
+            |names: &[String]| missing_symbols(names.iter().map(|name| (name.as_str(), "no such file")));
+        let warnings = told(&names);
+        assert_eq!(
+            (warnings.len(), warnings[0].as_str()),
+            (11, "no symbols for /tmp/plugin-0: no such file")
+        );
+        assert_eq!(warnings[10], "more files without symbols: 240");
+        assert_eq!(told(&names[..10]).len(), 10);
     }
 }
