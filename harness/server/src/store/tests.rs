@@ -102,6 +102,7 @@ pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&s
             duration_s: name.len() as f64 / 10.0,
             metrics: [(Metric::NativeLiveBytes, figure(7.0 * leaks.len() as f64))].into(),
             leaks: leaks.iter().map(leak).collect(),
+            confirmed: !leaks.is_empty(),
             ..TestReport::new(name, verdict)
         }
     };

@@ -137,6 +137,21 @@ fn a_run_that_looks_less_closely_than_those_that_saw_a_leak_does_not_say_that_it
     });
 }
 
+/// Regression: with `--no-confirm` a rare leak beside one that always shows was fixed.
+#[test]
+fn one_execution_of_a_test_that_leaks_does_not_show_that_its_other_leaks_are_fixed() {
+    let not_repeated = |_: &mut Manifest, report: &mut RunReport| {
+        let test = &mut report.suites[0].tests[0];
+        (test.verdict, test.confirmed) = (Verdict::Warn, false);
+    };
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", Some(vec!["n1-a", "n1-b"]))], as_it_is).await;
+        assert_eq!(story.next(&[("A.one", leak())], not_repeated).await, ["n1-a Known", "n1-b New"]);
+        assert_eq!(story.next(&[("A.one", leak())], as_it_is).await, ["n1-a Known", "n1-b Fixed"]);
+    });
+}
+
 #[test]
 fn the_leaks_of_a_suite_that_is_no_more_are_gone_after_three_commits() {
     block_on(async {
