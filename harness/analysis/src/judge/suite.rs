@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use memgate_model::{
-    BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict, format_counted,
+    BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict, format_bytes,
+    format_counted,
 };
 use memgate_wire::{GoodbyeReason, Outcome};
 
@@ -12,6 +13,7 @@ use super::judgement::{Executions, applied};
 use super::{children, curve, has_failed, heap, java, pools, test};
 use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
+use crate::own_tests;
 use crate::policy::thresholds;
 use crate::record::{OpenTest, ProcessRecord, Window};
 use crate::sampling::Estimate;
@@ -40,6 +42,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         None => runs.iter().map(|(id, runs)| test::judge(context, suite, id, runs)).collect(),
     };
     notes.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
+    notes.extend(suite.screen.iter().filter_map(after_the_last_test).map(|what| (Verdict::Warn, what)));
     notes.extend(children::left(context, suite).map(|what| (Verdict::Warn, what)));
     notes.extend(pools::hide_objects(context, suite).map(|what| (Verdict::Warn, what)));
     notes.extend(pools::hide_slices(context, suite).map(|what| (Verdict::Warn, what)));
@@ -207,6 +210,24 @@ fn of_process(process: &ProcessInput) -> Option<String> {
         let (_, how) = measured::broken_off(process, When::AfterATest);
         let when = last.map_or_else(|| "before its first test".to_owned(), |w| format!("after {}", w.id()));
         format!("{when}, {how}")
+    })
+}
+
+/// Fewest blocks after the last test that are told: the runner itself keeps some until its end.
+const MANY_BLOCKS: u64 = 100;
+
+/// Blocks that a program with `memgate.h` allocated after its last test, and kept until its end.
+fn after_the_last_test(process: &ProcessInput) -> Option<String> {
+    let record = &process.record;
+    let last = &record.windows.last().filter(|_| record.is_main() && own_tests::repeats_itself(record))?.end;
+    let end = &record.end.as_ref()?.counters;
+    let count = end.live_allocations().saturating_sub(last.live_allocations());
+    let bytes = end.live_bytes().saturating_sub(last.live_bytes());
+    (count >= MANY_BLOCKS).then(|| {
+        format!(
+            "not judged: after its last test it left {} in {count} allocations, which belong to no test",
+            format_bytes(float(bytes))
+        )
     })
 }
 

@@ -428,6 +428,23 @@ fn growth_between_the_windows_is_not_the_tests() {
 }
 
 #[test]
+fn what_a_program_that_reports_its_own_tests_leaves_after_the_last_one_is_told() {
+    let left = |count| {
+        let mut process = Process::screen();
+        process.run(TEST, 0, |_| {});
+        process.alloc(3, 64, count);
+        let mut record = process.end();
+        record.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
+        let report = report(&run_once(record), &GatePolicy::default());
+        (report.suites[0].verdict, report.suites[0].reason.clone())
+    };
+    assert_eq!(left(99), (Verdict::Pass, String::new()), "the runner's own");
+    let reason =
+        "not judged: after its last test it left 62.5 KiB in 1000 allocations, which belong to no test";
+    assert_eq!(left(1000), (Verdict::Warn, reason.to_owned()));
+}
+
+#[test]
 fn growth_that_is_only_in_part_outside_of_the_windows_is_told_as_such() {
     let screen = screened(|p| p.alloc(5, 48, 1));
     let mut again = Process::confirm();
