@@ -63,7 +63,8 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
     info.history.clone_from(&manifest);
     session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
-    let judged = Judged { report, command_status: None, session, partial, manifest, shard: None };
+    let judged =
+        Judged { report, command_status: None, session, partial, manifest, shard: None, unsaved: None };
     run::tell_without_effect(&settings, &judged, console);
     let reports = settings.reports();
     let destination = run::Destination {
@@ -73,7 +74,7 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         verbose: request.verbose,
         every_report: false,
     };
-    run::deliver_to(&destination, &judged, None, console)
+    run::deliver_to(&destination, judged, None, console)
 }
 
 /// Returns what could be read; failures are added to `broken`.

@@ -99,7 +99,7 @@ pub(super) fn with_settings(
         verbose: request.verbose,
         every_report: request.every_report,
     };
-    deliver_to(&destination, &judged, live, console)
+    deliver_to(&destination, judged, live, console)
 }
 
 /// Warns only after a complete run, like waivers without a match: an entry may be meant for tests that did not run.
@@ -123,7 +123,7 @@ pub(super) struct Destination<'a> {
 /// Writes, sends, prints and stores a run; returns its exit code.
 pub(super) fn deliver_to(
     destination: &Destination<'_>,
-    judged: &Judged,
+    judged: Judged,
     live: Option<Live<'_>>,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
@@ -140,7 +140,7 @@ pub(super) fn deliver_to(
         let adding = judged.manifest.as_ref().map(|manifest| {
             (manifest, std::thread::Builder::new().spawn_scoped(scope, move || add(manifest)))
         });
-        let delivered = report(destination, judged, console);
+        let delivered = report(destination, &judged, console);
         match adding {
             Some((manifest, Ok(adding))) => {
                 let slow =
@@ -155,13 +155,13 @@ pub(super) fn deliver_to(
         }
         delivered
     })?;
-    let uploaded = uploaded(destination.history, judged, console);
+    let uploaded = uploaded(destination.history, &judged, console);
     if let Some(live) = live {
         live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
     }
     let code = exit::of_report(&judged.report);
     // Write errors are reported after the verdict. If the verdict is a failure, its exit code stays.
-    match delivered {
+    match delivered.and(judged.unsaved.map_or(Ok(()), Err)) {
         Err(why) if code == exit::FAIL => console.error(&why),
         other => other?,
     }

@@ -66,6 +66,8 @@ pub struct Judged {
     pub manifest: Option<Manifest>,
     /// Which shard of a run it is; `None`: it is a whole run.
     pub shard: Option<ShardDescription>,
+    /// Why its session could not be written: it cannot be judged again.
+    pub unsaved: Option<ExpectedError>,
 }
 
 /// Everything a run needs, prepared before it writes or starts anything.
@@ -140,25 +142,28 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         hold_against(&mut policy, plan, &manifest, (&merged, console), &session)?;
         info.history = Some(manifest);
     }
-    session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
-    facts.save(&session)?;
+    let mut saved = session.write_info(&info).map_err(|why| ExpectedError::failed(&why));
+    saved = saved.and_then(|()| facts.save(&session));
     let Prepared { names, symbol_files, .. } = prepared;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
     let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
-    symbols.remember(session.folder())?;
+    saved = saved.and(symbols.remember(session.folder()));
     tell_missing_symbols(&symbols, console);
     let shard = shard(info.history.as_ref().is_some_and(|manifest| manifest.dirty));
     if let Some(shard) = &shard {
         report.shards = vec![shard.entry(Some(&report))];
+        // A shard has no other result than its session.
+        std::mem::replace(&mut saved, Ok(()))?;
         this_shard::keep(&session, shard)?;
     }
     if let Err(why) = session.pack() {
         console.warning(&format!("the session takes more room than it needs: failed to {}", chain(&why)));
     }
     let (command_status, partial) = (facts.command_status, facts.partial);
-    Ok(Judged { report, command_status, session, partial, manifest: info.history, shard })
+    let manifest = info.history;
+    Ok(Judged { report, command_status, session, partial, manifest, shard, unsaved: saved.err() })
 }
 
 /// Compares with the leaks that the history knows from before this run; the result is kept in the session.

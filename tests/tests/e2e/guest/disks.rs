@@ -221,6 +221,21 @@ fn a_memgate_folder_that_cannot_be_written_is_told_with_its_path() {
     assert_eq!(project.read(".memgate"), "a file of the user's");
 }
 
+/// Regression: the run ended with the error alone, and its verdict was lost.
+#[test]
+fn a_session_that_cannot_be_written_does_not_hide_the_verdict() {
+    let project = Project::new("unsaved");
+    let mut command = project.command(&["run".as_ref(), "--".as_ref(), suite().as_os_str()]);
+    let session = format!("{}/.memgate/2*", project.folder().display());
+    command.env("IN_THE_MIDDLE", format!("cd {session} && rm session.json && mkdir session.json"));
+    let told = Told::of(&command.output().unwrap());
+    told.tests_passed();
+    assert_eq!(told.code, Some(1), "{}", told.stderr);
+    for text in ["FAIL  Much.One", "error: ", "session.json"] {
+        assert!(told.stderr.contains(text), "{text}: {}", told.stderr);
+    }
+}
+
 #[test]
 fn an_agent_that_cannot_open_its_spool_leaves_the_tests_alone() {
     let project = Project::new("no-spool");
