@@ -277,7 +277,12 @@ fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
     heap.named(name).ok_or_else(|| {
         let classes: Vec<&str> = heap.dump.classes.iter().map(|class| class.name.as_str()).collect();
         let list = "`memgate heap classes FILE` lists the classes; an id begins with 0x";
+        let odd = &heap.dump.odd;
         let hint = match nearest_class(name, &classes) {
+            _ if odd.truncated() => {
+                let odd: Vec<String> = odd.sentences().collect();
+                format!("the dump is not whole, and the rest may have it: {}", odd.join("; "))
+            }
             Some(near) if near == name => "the class is there, but it has no objects".to_owned(),
             Some(near) => format!("did you mean `{}`? {list}", printable(near)),
             None => list.to_owned(),

@@ -226,6 +226,9 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         let cut = project.write("cut.hprof", &whole[..whole.len() * 2 / 3]);
         let run = heap(&project, "analyze", &cut, &[]);
         run.ends_with(2).says("it ends in the middle");
+        heap(&project, "paths", &cut, &["com.acme.None"])
+            .ends_with(2)
+            .says("the dump is not whole, and the rest");
         heap(&project, "classes", &cut, &["--allow-truncated"]).ends_with(0);
         heap(&project, "classes", &cut, &[]).ends_with(2);
 
