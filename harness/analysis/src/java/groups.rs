@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{Frame, HolderStep, is_of_language, stable_field_name};
-use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
+use memgate_wire::java::{HolderKind, HolderLink, HolderPath, JavaSite};
 
 use super::findings::Findings;
 use super::held::{HeldBy, MAX_EXPLAINED, MAX_PATHS};
@@ -83,7 +83,10 @@ struct Way {
 /// The leaks of `test`, made of its growing classes. Leaks of the project come first, then by size.
 pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> Vec<JavaLeak> {
     let growing = &findings.growing;
-    let ways = chosen(growing);
+    let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| told(class, g)).collect();
+    behind_instances(&mut all, growing);
+    let mut ways = chosen(growing, &all);
+    add_other_places(&mut ways, all, |class| last_sites(record, test, &growing[class].series.class));
     let mut groups = joined(&ways);
     let registered = take_registered(&mut groups, &ways, growing);
     let unheld: Vec<usize> =
@@ -132,9 +135,7 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
 
 /// The paths that explain the growth of each class. A class of the JDK that has many other paths belongs to the classes
 /// on its path.
-fn chosen(growing: &[Growing]) -> Vec<Way> {
-    let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| told(class, g)).collect();
-    behind_instances(&mut all, growing);
+fn chosen(growing: &[Growing], all: &[Vec<Way>]) -> Vec<Way> {
     let mut chosen: Vec<Way> = Vec::new();
     let mut waiting: Vec<usize> = Vec::new();
     for (class, ways) in all.iter().enumerate() {
@@ -182,6 +183,28 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
         });
         chosen.extend(best.cloned());
     }
+}
+
+/// Adds paths from other static fields or threads, through a class of the project or a library, and paths that continue
+/// them: a waiver of one place must not cover another. Another path may also lead to a few objects of a known leak. So
+/// a path is added only if it leads to as many instances as one stack allocated.
+fn add_other_places<'a>(
+    chosen: &mut Vec<Way>,
+    all: Vec<Vec<Way>>,
+    sites: impl Fn(usize) -> Vec<&'a JavaSite>,
+) {
+    let mut others: Vec<Way> = all.into_iter().flatten().collect();
+    others.retain(|way| !chosen.iter().any(|known| continues(known, way)));
+    let root = |way: &Way| way.steps.first().map(|step| (step.owner.clone(), step.name.clone()));
+    let is_place = |way: &&Way| {
+        let mut known = chosen.iter().filter(|known| known.class == way.class).peekable();
+        known.peek().is_some()
+            && known.all(|known| root(known) != root(way))
+            && way.steps.iter().any(|step| is_own(&step.owner))
+            && sites(way.class).iter().any(|site| float(site.samples) == way.instances)
+    };
+    let places: Vec<Way> = others.iter().filter(is_place).cloned().collect();
+    chosen.extend(others.into_iter().filter(|way| places.iter().any(|place| continues(place, way))));
 }
 
 /// Do these paths lead to what grows, or may these be other instances? The agent searches the holders of at most

@@ -74,6 +74,50 @@ fn what_two_fields_hold_is_two_leaks() {
     assert_eq!(titles, ["12 × com.example.Tile", "5 × com.example.Marker"]);
 }
 
+/// Regression test: few objects in another field were part of the leak in the first field, and equal numbers of strings
+/// were all of the first. So a waiver of the first field covered a new leak.
+#[test]
+fn a_waiver_of_one_field_covers_no_objects_of_the_class_in_another_field() {
+    let list = |field: &str, class: &str| {
+        [
+            format!("static com.example.Registry.{field} -> java.util.ArrayList"),
+            "field java.util.ArrayList.elementData -> java.lang.Object[]".to_owned(),
+            format!("array java.lang.Object[].[x] -> {class}"),
+        ]
+    };
+    let titles = |class: &str, (old, new): (u64, u64), stacks: &[(&str, &str, u64)]| {
+        let input = confirmed(
+            |jvm, _| jvm.add(class, old + new, 40),
+            |jvm| {
+                let (first, second) = (list("old", class), list("new", class));
+                let [first, second] =
+                    [first.each_ref(), second.each_ref()].map(|way| way.map(String::as_str));
+                jvm.held(class, &[(old, &first), (new, &second)]);
+                jvm.sites(class, stacks);
+            },
+        );
+        let field = "com.example.Registry.old";
+        let matches = WaiverMatch::Holder(TextPattern::new(field, move |step| step == field));
+        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
+        let report = report(&input, &GatePolicy { waivers: vec![waiver], ..GatePolicy::default() });
+        let test = evicts(&report);
+        let leaks = test.leaks.iter().map(|leak| format!("{} {}", leak.title, leak.holder[0].name));
+        (test.verdict, leaks.collect::<Vec<_>>())
+    };
+    let stack = ("com.example.Registry", "add", 40);
+    let both = |old: &str, new: &str| (Verdict::Fail, vec![old.to_owned(), new.to_owned()]);
+    let mark = "com.example.Marker";
+    assert_eq!(
+        titles(mark, (9, 1), &[stack]),
+        both("9 × com.example.Marker old", "1 × com.example.Marker new")
+    );
+    let strings = both("1 × java.lang.String new", "1 × java.lang.String old");
+    assert_eq!(titles("java.lang.String", (1, 1), &[stack, ("com.example.Names", "add", 40)]), strings);
+    // Another path to a few of the same objects: no stack made as many.
+    let one = (Verdict::Pass, vec!["10 × com.example.Marker old".to_owned()]);
+    assert_eq!(titles(mark, (9, 1), &[]), one);
+}
+
 /// Small arrays of the virtual machine come and go as well: the number is uneven, but the bytes rise each time.
 #[test]
 fn arrays_in_uneven_numbers_are_in_the_sum_of_what_holds_them() {
