@@ -405,6 +405,16 @@ impl TextPattern {
 /// Tolerance: two figures of the same growth may differ slightly, for example alone and in its class.
 pub(crate) const AS_MUCH: f64 = 1.05;
 
+/// A block of unknown origin.
+fn has_no_stack(leak: &Leak) -> bool {
+    leak.kind == LeakKind::Native && leak.frames.is_empty()
+}
+
+/// Are these a leak of a test and the same leak of its class? Without a stack, each has an id of its own.
+pub(crate) fn is_same_leak(a: &Leak, b: &Leak) -> bool {
+    a.id == b.id || has_no_stack(a) && has_no_stack(b)
+}
+
 /// The waivers of one run, and how often each was used.
 #[derive(Debug)]
 pub(crate) struct Waivers<'a> {
@@ -443,8 +453,7 @@ impl<'a> Waivers<'a> {
     /// for one such leak must not cover another.
     pub(crate) fn id_here(&self, leak: &Leak) -> String {
         let (suite, test) = &self.test;
-        let is_placed = leak.kind != LeakKind::Native || !leak.frames.is_empty();
-        if is_placed { leak.id.clone() } else { id_of_test(suite, test) }
+        if has_no_stack(leak) { id_of_test(suite, test) } else { leak.id.clone() }
     }
 
     /// The reason of the first valid waiver that covers this leak. Counts its use.
@@ -480,7 +489,7 @@ impl<'a> Waivers<'a> {
 
     /// In a class: the reason why its tests may leave this much of the leak.
     fn accepted_of_its_tests(&self, leak: &Leak) -> Option<String> {
-        let same = || self.of_its_tests.iter().filter(|known| known.id == leak.id);
+        let same = || self.of_its_tests.iter().filter(|known| is_same_leak(known, leak));
         // An array may be assigned to different leaks in the class and in the test that leaves it.
         let amount = |leak: &Leak| match leak.count_per_iteration {
             0.0 => leak.bytes_per_iteration,

@@ -108,12 +108,17 @@ const KEPT_BY_GLIBC: [&str; 34] = [
     "strsignal",
 ];
 
+/// The module of code without a file.
+const GENERATED: &str = "[unknown]";
+
 /// Names the place of a stack.
 pub(crate) fn place(stack: &ResolvedStack) -> Place {
     let known: Vec<Known<'_>> = stack.frames.iter().map(Known::new).collect();
     let inside = &known[..runner_begins(&known)];
+    // Generated code has other addresses in each run.
+    let is_named = |known: &Known<'_>| known.frame.module != GENERATED;
     let kept = |part: &'_ [Known<'_>], kinds: &[Kind]| -> Vec<usize> {
-        (0..part.len()).filter(|i| kinds.contains(&part[*i].kind)).collect()
+        (0..part.len()).filter(|i| kinds.contains(&part[*i].kind) && is_named(&part[*i])).collect()
     };
     let near = [Kind::Own, Kind::Library];
     let any = [Kind::Own, Kind::Library, Kind::System, Kind::Runner];
@@ -307,7 +312,6 @@ fn without_random_parts(name: &str) -> String {
 }
 
 fn kind(module: &str, function: Option<&str>) -> Kind {
-    // `[unknown]` stands for code without a file: generated code, whose addresses differ each time.
     const SYSTEM: [&str; 18] = [
         "libc",
         "libstdc++",
@@ -326,7 +330,7 @@ fn kind(module: &str, function: Option<&str>) -> Kind {
         "libnss_files",
         "libutil",
         "libjvm",
-        "[unknown]",
+        GENERATED,
     ];
     let stem = module.strip_suffix(".so").unwrap_or(module);
     if stem == "libmemgate_agent" {
@@ -739,6 +743,19 @@ mod tests {
             "libfontconfig.so!FcInit",
         ];
         assert_eq!(place.names, names);
+    }
+
+    /// Regression test: the id of a leak that only generated code allocates was made of its address.
+    #[test]
+    fn code_without_a_file_is_no_part_of_an_id() {
+        let at = |offset: u64, called_by: &[(&str, &str)]| {
+            let mut stack = stack(called_by);
+            stack.frames.insert(0, Frame { module: GENERATED.to_owned(), offset, ..Frame::default() });
+            place(&stack)
+        };
+        assert_eq!(at(0x7f01, &[]).id, at(0x7f02, &[]).id);
+        assert!(at(0x7f01, &[]).frames.is_empty(), "a leak without a stack has an id of its test");
+        assert_ne!(at(0x7f01, &[("app", "scan()")]).id, at(0x7f01, &[("app", "read()")]).id);
     }
 
     #[test]

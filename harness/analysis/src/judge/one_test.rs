@@ -35,6 +35,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
 
     /// Lists a leak. `frame_names`: names that waivers of frames must match. Returns whether a waiver covers it.
     pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
+        leak.id = self.context.waivers.id_here(&leak);
         leak.waiver = self.context.waivers.cover(&leak, frame_names).or(leak.waiver);
         let is_waived = leak.waiver.is_some();
         self.judgement.leaks.push(leak);
@@ -48,5 +49,28 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         let waiver = leak.waiver.clone();
         self.judgement.leaks.push(leak);
         waiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::LeakKind;
+
+    use super::*;
+    use crate::policy::GatePolicy;
+    use crate::resolve::ByAddress;
+
+    /// Regression test: the id that the report showed was that of every leak without a stack, and no waiver matched it.
+    #[test]
+    fn a_listed_leak_without_a_stack_has_the_id_of_its_test() {
+        let policy = GatePolicy::default();
+        let (mut resolve, mut shown) = (ByAddress, Vec::new());
+        let mut context = JudgeContext::new(&policy, &mut resolve);
+        for id in ["ATest.a", "BTest.b"] {
+            let mut test = TestJudge::enter(&mut context, "unit", id);
+            test.list(Leak { kind: LeakKind::Native, ..Leak::default() }, &[]);
+            shown.extend(test.judgement.leaks.into_iter().map(|leak| leak.id));
+        }
+        assert_ne!(shown[0], shown[1]);
     }
 }

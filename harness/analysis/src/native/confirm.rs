@@ -118,13 +118,14 @@ impl NativeConfirmation {
 
 #[cfg(test)]
 mod tests {
+    use memgate_wire::java::JvmInfo;
     use memgate_wire::{Frame, Module, Modules};
 
     use super::*;
     use crate::dsl::Process;
     use crate::observer::Observer;
 
-    /// Stacks 1 to 15 contain a library of the project, the others only the virtual machine.
+    /// Stacks 1 to 15 contain a library of the project, those to 31 only the virtual machine, others generated code.
     fn process() -> Process {
         let module = |start, end, path: &str| Module {
             start,
@@ -134,10 +135,25 @@ mod tests {
             build_id: Vec::new(),
         };
         let modules =
-            vec![module(0x1000, 0x1010, "/tmp/libtiles.so"), module(0x1010, 0x1030, "/usr/lib/libjvm.so")];
+            vec![module(0x1000, 0x1010, "/tmp/libtiles.so"), module(0x1010, 0x1020, "/usr/lib/libjvm.so")];
         let mut p = Process::confirm();
         p.frame(Frame::Modules(Modules { generation: 0, modules }));
         p
+    }
+
+    fn jvm(home: &str) -> JvmInfo {
+        JvmInfo {
+            vm: String::new(),
+            version: "17".to_owned(),
+            home: home.to_owned(),
+            collector: String::new(),
+            command: String::new(),
+            vm_arguments: Vec::new(),
+            class_path: Vec::new(),
+            module_path: Vec::new(),
+            properties: Vec::new(),
+            listener: String::new(),
+        }
     }
 
     /// Iterations until enough is known, and whether it grows.
@@ -172,6 +188,22 @@ mod tests {
             }
         });
         assert!(!grows && after < 100, "{after}");
+    }
+
+    /// Regression test: a native function that ends with `return malloc(n)` is not on the stack, and its leak passed.
+    #[test]
+    fn what_generated_code_of_hotspot_allocates_is_the_projects() {
+        let grows = |home: &str| {
+            let leak = |p: &mut Process, i: u32| {
+                if i == 0 {
+                    p.frame(Frame::JvmInfo(jvm(home)));
+                }
+                p.alloc(40, 100, 1);
+            };
+            judged(leak).1
+        };
+        assert!(grows("/opt/jdk-17"));
+        assert!(!grows(""), "the code of apps on Android has files");
     }
 
     #[test]

@@ -33,12 +33,15 @@ impl Own {
     pub(crate) fn has(&mut self, record: &ProcessRecord, stack: u32) -> bool {
         *self.known.entry(stack).or_insert_with(|| {
             let home = home_of(record);
-            record.stack(stack).0.into_iter().any(|step| {
+            let steps = record.stack(stack).0;
+            let modules = steps.iter().map(|step| {
                 // A return address: the call is before it.
                 let pc = step.pc.saturating_sub(1);
-                let module = record.modules(step.generation).iter().find(|m| (m.start..m.end).contains(&pc));
-                module.is_some_and(|module| is_own(&module.path, home))
-            })
+                record.modules(step.generation).iter().find(|m| (m.start..m.end).contains(&pc))
+            });
+            let modules: Vec<Option<&str>> = modules.map(|m| m.map(|m| m.path.as_str())).collect();
+            modules.iter().flatten().any(|path| is_own(path, home))
+                || !home.is_empty() && is_called_by_java(&modules)
         })
     }
 
@@ -63,6 +66,16 @@ pub fn own_libraries(record: &ProcessRecord) -> BTreeSet<&str> {
 
 fn home_of(record: &ProcessRecord) -> &str {
     record.java.as_ref().and_then(|java| java.jvm.as_ref()).map_or("", |jvm| jvm.home.as_str())
+}
+
+/// Does code that the virtual machine generated call the allocation? A native function that ends with
+/// `return malloc(n)` jumps there and is not on the stack. The machine itself allocates in its libraries.
+fn is_called_by_java(modules: &[Option<&str>]) -> bool {
+    // `operator new`.
+    const OF_CPP: [&str; 2] = ["libstdc++.so", "libc++.so"];
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let is_cpp = |path: &str| OF_CPP.iter().any(|library| name(path).starts_with(library));
+    modules.iter().find(|module| !module.is_some_and(is_cpp)).is_some_and(Option::is_none)
 }
 
 /// True unless the library belongs to the system, the virtual machine or memgate. Code that the runtime compiled from
@@ -134,6 +147,22 @@ pub fn leaves_native(record: &ProcessRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression test: what a JNI function allocates that ends with `return malloc(n)` was taken for the machine's.
+    #[test]
+    fn what_java_calls_directly_belongs_to_the_project() {
+        let (java, jvm, cpp) = (None, Some("/opt/jdk/lib/server/libjvm.so"), Some("/usr/lib/libstdc++.so.6"));
+        for (modules, is_own) in [
+            (&[java][..], true),
+            (&[cpp, java], true),
+            (&[jvm, java], false),
+            (&[cpp, jvm, java], false),
+            (&[cpp], false),
+            (&[], false),
+        ] {
+            assert_eq!(is_called_by_java(modules), is_own, "{modules:?}");
+        }
+    }
 
     #[test]
     fn libraries_of_system_machine_and_compiled_java_are_not_the_projects() {

@@ -12,7 +12,7 @@ use crate::judge::context::JudgeContext;
 use crate::judge::judgement::{Executions, Judgement, applied};
 use crate::judge::leaks;
 use crate::judge::one_test::TestJudge;
-use crate::policy::thresholds;
+use crate::policy::{is_same_leak, thresholds};
 use crate::screen::too_much;
 
 /// A smaller share of a leak is ignored: alone and in its class a test may differ that much.
@@ -185,7 +185,7 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
         *of -= taken;
     };
     let is_same: [fn(&Leak, &Leak) -> bool; 2] =
-        [|a, b| a.id == b.id, |a, b| a.class.is_some() && a.class == b.class];
+        [is_same_leak, |a, b| a.class.is_some() && a.class == b.class];
     for is_same in is_same {
         for (of_class, leak) in &mut rest {
             for known in told.iter_mut().filter(|known| is_same(known, of_class)) {
@@ -241,5 +241,20 @@ mod tests {
         assert_eq!(beside("n1-b", LeakKind::Native, 0.01), 1, "no test leaves it");
         assert_eq!(beside("n1-a", LeakKind::Native, 1.0), 1, "the class leaves one more each time");
         assert_eq!(beside("n1-a", LeakKind::Java, 0.01), 1);
+    }
+
+    #[test]
+    fn a_block_without_a_stack_that_one_of_its_tests_leaves_is_no_leak_of_the_class() {
+        let leak = |id: &str, bytes: f64| Leak {
+            id: id.to_owned(),
+            count_per_iteration: 1.0,
+            bytes_per_iteration: bytes,
+            ..Leak::default()
+        };
+        let mut alone = Judgement::default();
+        alone.leaks.push(leak("n1-of-the-test", 100.0));
+        let test = alone.report("ATest.a".to_owned(), Outcome::Passed, 0.0);
+        assert_eq!(leaks_beside(vec![leak("n1-of-the-class", 100.0)], &[&test]).len(), 0);
+        assert_eq!(leaks_beside(vec![leak("n1-of-the-class", 200.0)], &[&test]).len(), 1);
     }
 }
