@@ -86,7 +86,7 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
     let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| told(class, g)).collect();
     behind_instances(&mut all, growing);
     let mut ways = chosen(growing, &all);
-    add_other_places(&mut ways, all, |class| last_sites(record, test, &growing[class].series.class));
+    add_other_places(&mut ways, growing, all, |class| last_sites(record, test, class));
     let mut groups = joined(&ways);
     let registered = take_registered(&mut groups, &ways, growing);
     let unheld: Vec<usize> =
@@ -185,26 +185,41 @@ fn chosen(growing: &[Growing], all: &[Vec<Way>]) -> Vec<Way> {
     }
 }
 
-/// Adds paths from other static fields or threads, through a class of the project or a library, and paths that continue
-/// them: a waiver of one place must not cover another. Another path may also lead to a few objects of a known leak. So
-/// a path is added only if it leads to as many instances as one stack allocated.
+/// Adds paths from other static fields or threads, through a class of the project or a library: a waiver of one place
+/// must not cover another. Another path may also lead to a few objects of a known leak. So it counts only if each path
+/// to the class leads to as many instances as a stack of its own allocated.
 fn add_other_places<'a>(
     chosen: &mut Vec<Way>,
+    growing: &[Growing],
     all: Vec<Vec<Way>>,
-    sites: impl Fn(usize) -> Vec<&'a JavaSite>,
+    sites: impl Fn(&str) -> Vec<&'a JavaSite>,
 ) {
-    let mut others: Vec<Way> = all.into_iter().flatten().collect();
-    others.retain(|way| !chosen.iter().any(|known| continues(known, way)));
     let root = |way: &Way| way.steps.first().map(|step| (step.owner.clone(), step.name.clone()));
+    let has_a_stack_for_each = |class: usize| {
+        let mut held: Vec<f64> = all[class].iter().map(|way| way.instances).collect();
+        let mut made: Vec<f64> =
+            sites(&growing[class].series.class).iter().map(|site| float(site.samples)).collect();
+        held.sort_by(f64::total_cmp);
+        made.sort_by(f64::total_cmp);
+        held == made
+    };
     let is_place = |way: &&Way| {
         let mut known = chosen.iter().filter(|known| known.class == way.class).peekable();
         known.peek().is_some()
             && known.all(|known| root(known) != root(way))
             && way.steps.iter().any(|step| is_own(&step.owner))
-            && sites(way.class).iter().any(|site| float(site.samples) == way.instances)
+            && !chosen.iter().any(|known| continues(known, way))
+            && has_a_stack_for_each(way.class)
     };
-    let places: Vec<Way> = others.iter().filter(is_place).cloned().collect();
-    chosen.extend(others.into_iter().filter(|way| places.iter().any(|place| continues(place, way))));
+    let places: Vec<Way> = all.iter().flatten().filter(is_place).cloned().collect();
+    chosen.extend(places.iter().cloned());
+    let is_missing = |way: &Way| {
+        let mut known = chosen.iter().filter(|known| known.class == way.class).peekable();
+        known.peek().is_some() && known.all(|known| known.steps != way.steps)
+    };
+    let belongs = |way: &Way| places.iter().any(|place| continues(place, way));
+    let parts: Vec<Way> = all.into_iter().flatten().filter(|way| is_missing(way) && belongs(way)).collect();
+    chosen.extend(parts);
 }
 
 /// Do these paths lead to what grows, or may these be other instances? The agent searches the holders of at most
