@@ -71,20 +71,25 @@ impl Server {
         Device::ready(self.clone(), serial).await
     }
 
-    /// Every device that can be used.
+    /// Every device that can be used. If there is none, the first that is connected is waited for.
     ///
     /// # Errors
-    /// There is no device.
+    /// There is no device, or none can be used.
     pub async fn all(&self) -> Result<Vec<Device>, AdbError> {
+        let mut listed = self.states().await?;
+        let is_ready = |device: &Listed| device.state == State::Device;
+        match listed.iter().any(is_ready) {
+            true => listed.retain(is_ready),
+            false => listed.truncate(1),
+        }
+        if listed.is_empty() {
+            return Err(AdbError::NoDevices { address: self.address().to_string() });
+        }
         let mut ready = Vec::new();
-        for device in self.states().await?.into_iter().filter(|device| device.state == State::Device) {
+        for device in listed {
             ready.push(Device::ready(self.clone(), device.serial).await?);
         }
-        if ready.is_empty() {
-            Err(AdbError::NoDevices { address: self.address().to_string() })
-        } else {
-            Ok(ready)
-        }
+        Ok(ready)
     }
 }
 

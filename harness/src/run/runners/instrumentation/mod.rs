@@ -72,7 +72,7 @@ pub(super) async fn measure(
     planned: &PlannedInstrumentation,
     facts: &mut Facts,
 ) -> Result<Vec<(Suite, Instrumentation)>, Stopped> {
-    let places = places::places(planned).await;
+    let places = places::places(context.console, planned).await;
     // The runs on several devices each listen anew, and would not see this signal.
     if is_interrupted(context) {
         return Err(Stopped::Interrupted);

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use memgate_adb::{AdbError, Device, DeviceFacts, Server, command, wanted_serial};
+use memgate_adb::{AdbError, Device, DeviceFacts, Listed, Server, command, wanted_serial};
 use memgate_config::Devices;
 
 use super::on_device::{Broken, random};
 use crate::device::delivery::STAGING;
+use crate::output::Console;
 use crate::plan::PlannedInstrumentation;
 use crate::suite::instrumentation::Share;
 
@@ -32,7 +33,10 @@ const AWAY: std::time::Duration = std::time::Duration::from_secs(30);
 const SHARDS: [&str; 2] = ["numShards", "shardIndex"];
 
 /// The devices of a suite, in the order of their serials.
-pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place>, Broken> {
+pub(super) async fn places(
+    console: &Console,
+    planned: &PlannedInstrumentation,
+) -> Result<Vec<Place>, Broken> {
     if planned.suite.devices == Devices::All
         && let Some((argument, _)) =
             planned.suite.arguments.iter().find(|(name, _)| SHARDS.contains(&name.as_str()))
@@ -44,7 +48,7 @@ pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place
             hint: "remove the argument, or name one device".to_owned(),
         });
     }
-    let devices = devices(planned).await.map_err(|why| Broken::by(&why))?;
+    let devices = devices(console, planned).await.map_err(|why| Broken::by(&why))?;
     if let Some((one, other)) = twice(&devices).await? {
         return Err(Broken::Suite {
             what: format!("{one} and {other} are the same device"),
@@ -67,7 +71,7 @@ pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place
         .collect())
 }
 
-async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbError> {
+async fn devices(console: &Console, planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbError> {
     let server = Server::from_environment()?;
     server.ensure().await?;
     let serial = match &planned.suite.devices {
@@ -76,7 +80,14 @@ async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbErr
         Devices::Only => wanted_serial(None, None),
     };
     let mut devices = match planned.suite.devices {
-        Devices::All => server.all().await?,
+        Devices::All => {
+            let ready = server.all().await?;
+            let gets_none = |device: &Listed| !ready.iter().any(|ready| ready.serial() == device.serial);
+            for Listed { serial, state, .. } in server.devices().await?.into_iter().filter(gets_none) {
+                console.warning(&format!("{}: {serial} gets no tests: it is {state}", planned.suite.name));
+            }
+            ready
+        }
         Devices::Serial(_) | Devices::Only => vec![server.choose(serial.as_deref()).await?],
     };
     devices.sort_by(|a, b| a.serial().cmp(b.serial()));

@@ -318,6 +318,11 @@ fn without_a_device_the_error_says_what_to_do() {
                 "{error}"
             );
             assert!(matches!(adb.all().await.unwrap_err(), AdbError::NoDevices { .. }));
+            let strange = StandIn::builder().start();
+            strange.unauthorize();
+            assert!(server.adb(&["connect", &strange.serial()]).status.success(), "adb tells by words alone");
+            let error = adb.all().await.unwrap_err();
+            assert!(matches!(error, AdbError::Unauthorized { .. }), "{error}");
             let error = adb.connect("127.0.0.1:1").await.unwrap_err();
             assert!(error.to_string().to_lowercase().contains("failed to connect to"), "{error}");
         });
