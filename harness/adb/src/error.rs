@@ -246,6 +246,9 @@ impl AdbError {
             Self::Install { said, .. } if ANOTHER_BUILD.iter().any(|why| said.contains(why)) => {
                 "the device has another build of the app, signed differently or newer: `adb uninstall PACKAGE` removes it with its data".to_owned()
             }
+            Self::Install { said, .. } if ONE_OF_SEVERAL.iter().any(|why| said.contains(why)) => {
+                "this APK is a part of an app: install all its parts at once (`adb install-multiple -r -t -g`), and leave them out of `apks`".to_owned()
+            }
             Self::Timeout { .. } => "is the device very busy? `adb shell` by hand shows whether it answers".to_owned(),
             Self::Program { .. }
             | Self::NobodyListens { .. }
@@ -261,6 +264,8 @@ impl AdbError {
 
 /// What adb prints if the installed build cannot be replaced.
 const ANOTHER_BUILD: [&str; 2] = ["INSTALL_FAILED_UPDATE_INCOMPATIBLE", "INSTALL_FAILED_VERSION_DOWNGRADE"];
+/// What it prints if an APK cannot be installed without others: the base of an app with split APKs, and a split.
+const ONE_OF_SEVERAL: [&str; 2] = ["INSTALL_FAILED_MISSING_SPLIT", "must include a base package"];
 
 fn listed(devices: &[Listed]) -> String {
     let names: Vec<String> =
@@ -287,10 +292,16 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_cannot_be_replaced_has_to_be_uninstalled() {
+    fn what_cannot_be_installed_like_this_says_what_to_do() {
         let refused = |said: &str| AdbError::Install { serial: "R58M".into(), said: said.into() }.hint();
         let said = "Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: Package io.x signatures do not match]";
         assert!(refused(said).contains("adb uninstall PACKAGE"));
+        for said in [
+            "INSTALL_FAILED_MISSING_SPLIT: Missing split for io.x",
+            "Full install must include a base package",
+        ] {
+            assert!(refused(said).contains("adb install-multiple"), "{said}");
+        }
         assert_eq!(refused("Failure [INSTALL_FAILED_INSUFFICIENT_STORAGE]"), "");
     }
 
