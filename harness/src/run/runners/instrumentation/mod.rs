@@ -230,7 +230,7 @@ async fn tests_of(
     suite: &mut OnDevice<'_>,
     named: &[Selection],
 ) -> Result<Measured, Broken> {
-    let (once, parts) = match suite.planned.suite.process_per_test {
+    let (mut once, parts) = match suite.planned.suite.process_per_test {
         true => alone::once(context, suite, named).await?,
         false => (once::once(context, suite, named).await?, Vec::new()),
     };
@@ -255,7 +255,7 @@ async fn tests_of(
         alone::repeat(context, suite, &parts, &mut measured).await?;
     } else if once.complete && !once.seen.is_empty() {
         (suite.failing, suite.unsteady) = (once.failing, once.unsteady);
-        let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
+        let suspects = rounds::rounds(context, suite, &mut once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }
     if let Some(shard) = context.this_shard {

@@ -1,7 +1,9 @@
 //! Runs each test class several times in one process of the app, to see what grows each time: like any Java suite, but
 //! class by class, because the runner creates its classes one after the other.
 
-use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
+use std::collections::BTreeSet;
+
+use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, base_of, leaves_native, left_out, screen_rounds};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::options::Detail;
@@ -17,11 +19,12 @@ use crate::session::facts::{JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Runs the rounds, notes their processes, and returns the classes that grew.
+/// Runs the rounds, notes their processes, and returns the classes that grew. Tests that fail when they are repeated are
+/// removed from `seen`: they are left out from then on.
 pub(super) async fn rounds(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    seen: &Classes,
+    seen: &mut Classes,
     measured: &mut Suite,
 ) -> Result<Suspects, Broken> {
     let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
@@ -49,6 +52,11 @@ pub(super) async fn rounds(
     let suspects =
         |process: &Finished| screen_rounds(&process.record, &suite.name, &context.plan.policy).ok();
     let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
+    let failed: BTreeSet<_> = finished.iter().flat_map(|process| left_out(&process.record)).collect();
+    suite.failing.extend(failed.iter().map(|(class, _)| class.clone()));
+    for (class, tests) in seen {
+        tests.retain(|test| !failed.contains(&(class.clone(), base_of(test).to_owned())));
+    }
     measured.processes.extend(finished);
     Ok(suspects)
 }

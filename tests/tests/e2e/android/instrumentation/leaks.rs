@@ -79,16 +79,24 @@ fn run_of(device: &StandIn, name: &str, classes: &str, arguments: &[&str]) -> Ru
 #[test]
 fn a_test_or_a_parameter_that_fails_is_shown_and_hides_no_leak_of_its_class() {
     let Some((_adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
-    let (class, parameters) = ("com.example.tracks.FailingTest", "com.example.tracks.LevelsTest");
-    let run = run_of(&device, "instrumentation-failing", &format!("{class},{parameters}"), &[]);
+    let [class, parameters, once] =
+        ["FailingTest", "LevelsTest", "OnceTest"].map(|class| format!("com.example.tracks.{class}"));
+    let run = run_of(&device, "instrumentation-failing", &format!("{class},{parameters},{once}"), &[]);
     run.ends_with(1);
     assert!(run.stdout.contains(&format!("failed: {class}.fails")), "{run}");
     assert!(run.stdout.contains("and another expected:<4> but was:<5>"), "{run}");
-    for (fails, keeps) in [("fails", "keeps"), ("keepsTheTile[1]", "keepsTheTile[0]")] {
-        let class = if keeps == "keeps" { class } else { parameters };
+    for (class, fails, keeps) in [
+        (&class, "fails", "keeps"),
+        (&parameters, "keepsTheTile[1]", "keepsTheTile[0]"),
+        // It fails only when it is repeated.
+        (&once, "registersOnce", "keeps"),
+    ] {
         assert_eq!(run.test(&format!("{class}.{fails}")).verdict, Verdict::NotJudged, "{run}");
         assert_eq!(run.test(&format!("{class}.{keeps}")).verdict, Verdict::Fail, "{run}");
     }
+    let told = run.suite().reason;
+    assert!(told.contains(&format!("it fails when it is repeated: {once}.registersOnce")), "{run}");
+    assert!(told.contains(&format!("it is skipped when it is repeated: {once}.welcomesOnce")), "{run}");
     device.assert_clean();
 }
 
