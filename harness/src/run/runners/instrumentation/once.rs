@@ -109,11 +109,13 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[Str
     if let Some(why) = done.incomplete() {
         let told = if ended && !missing.is_empty() { &mut left_out } else { &mut problems };
         let is_of_app = matches!(done.ending, Ending::Crashed(_) | Ending::RunnerFailed(_));
-        let hint = match is_of_app && tests.is_empty() {
-            true => {
-                ": is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
-            }
-            false => "",
+        let is_of_silent_class = |id: &&str| tests.iter().all(|test| test.class != class_of(id));
+        let hint = if is_of_app && tests.is_empty() {
+            ": is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
+        } else if ended && !missing.is_empty() && missing.iter().all(is_of_silent_class) {
+            ": the runner does not report a class in which an assumption fails before its tests (@BeforeClass): leave such a class out (`arguments: { notClass: … }`)"
+        } else {
+            ""
         };
         told.push(format!("not measured: {why} (what was printed: {output}){hint}"));
         told.extend(missing::told("did not run", &missing));
@@ -171,13 +173,17 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
     let unnamed: BTreeSet<String> =
         results.keys().filter(|test| !named.contains(*test)).filter_map(|test| method(test)).collect();
     let has_result = |test: &&str| {
-        let plain = test.split_once('[').map_or(*test, |(method, _)| method);
-        let class = plain.rsplit_once('.').map_or("", |(class, _)| class);
         results.contains_key(*test)
-            || results.contains_key(class)
+            || results.contains_key(class_of(test))
             || method(test).is_some_and(|method| unnamed.contains(&method))
     };
     named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
+}
+
+/// The class of a test with this name.
+fn class_of(id: &str) -> &str {
+    let plain = id.split_once('[').map_or(id, |(method, _)| method);
+    plain.rsplit_once('.').map_or("", |(class, _)| class)
 }
 
 /// Tests that ran but that the agent did not see. A failure before or after the tests of a class is not a test, and the
@@ -318,6 +324,10 @@ mod tests {
 
     /// A run of three tests of class `A`, each with the code of its end; `null`: the class itself.
     fn done(tests: &[(&str, i32)]) -> Done {
+        done_of(tests, &Ending::Complete)
+    }
+
+    fn done_of(tests: &[(&str, i32)], ends: &Ending) -> Done {
         let (mut run, mut stream) = (InstrumentationRun::new(), RawStream::new());
         let mut said = String::new();
         for (number, (test, end)) in (1..).zip(tests) {
@@ -332,7 +342,7 @@ mod tests {
         said.push_str("INSTRUMENTATION_CODE: -1\n");
         stream.push(said.as_bytes(), |item| run.apply(item));
         let ending = run.end();
-        assert_eq!(ending, Ending::Complete);
+        assert_eq!(&ending, ends);
         let (lost, finished, output, problems) = Default::default();
         Done { run, ending, lost, finished, elapsed: Duration::ZERO, output, problems }
     }
@@ -384,6 +394,23 @@ mod tests {
         let once = look(done, &named, (&[], "run.log"));
         assert!(once.failed && !once.whole);
         assert!(once.problems.contains(&"not measured: B.b did not run".to_owned()), "{:?}", once.problems);
+    }
+
+    #[test]
+    fn a_class_of_which_the_runner_says_nothing_comes_with_what_may_have_happened() {
+        let told = |named: [&str; 3]| {
+            let named = named.map(str::to_owned).into();
+            look(
+                done_of(&[("a", 0), ("b", 0)], &Ending::Incomplete { expected: 3, ended: 2 }),
+                &named,
+                (&[], ""),
+            )
+            .problems
+            .iter()
+            .any(|problem| problem.contains("an assumption fails before its tests"))
+        };
+        assert!(told(["A.a", "A.b", "B.c"]));
+        assert!(!told(["A.a", "A.b", "A.c"]), "others of its class ran");
     }
 
     #[test]
