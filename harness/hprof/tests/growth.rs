@@ -4,7 +4,8 @@
 
 mod made;
 
-use made::{Dump, REF, Value};
+use made::Value::Ref;
+use made::{Dump, REF};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{Growing, Heap, Ledger, LedgerError, Rules, growth};
 
@@ -17,59 +18,53 @@ fn ledger(dump: &Dump) -> Ledger {
 /// A shop with this many orders, which a map and a list hold; a thread's table that grows once; a list that comes and
 /// goes; a chain of nodes and a tree; each order has its own list.
 fn shop(day: u64) -> Ledger {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
+    let mut dump = Dump::jvm();
     // Addresses must not matter: they differ in each dump.
     for _ in 0..day * 7 {
-        dump.instance(object, &[]);
+        dump.instance(dump.object, &[]);
     }
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
-    let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
-    let item = dump.class("com.acme.Item", object, &[], &[]);
-    let order = dump.class("com.acme.Order", object, &[], &[("items", REF)]);
-    let key = dump.class("java.lang.Integer", object, &[], &[]);
-    let entry =
-        dump.class("java.util.HashMap$Node", object, &[], &[("key", REF), ("value", REF), ("next", REF)]);
-    let entries = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
-    let map = dump.class("java.util.HashMap", object, &[], &[("table", REF)]);
-    let node =
-        dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF), ("prev", REF)]);
-    let linked = dump.class("java.util.LinkedList", object, &[], &[("first", REF), ("last", REF)]);
+    let array = dump.class("java.lang.Object[]", &[]);
+    let list = dump.class("java.util.ArrayList", &[("elementData", REF)]);
+    let item = dump.class("com.acme.Item", &[]);
+    let order = dump.class("com.acme.Order", &[("items", REF)]);
+    let key = dump.class("java.lang.Integer", &[]);
+    let entry = dump.class("java.util.HashMap$Node", &[("key", REF), ("value", REF), ("next", REF)]);
+    let entries = dump.class("java.util.HashMap$Node[]", &[]);
+    let map = dump.class("java.util.HashMap", &[("table", REF)]);
+    let node = dump.class("java.util.LinkedList$Node", &[("item", REF), ("next", REF), ("prev", REF)]);
+    let linked = dump.class("java.util.LinkedList", &[("first", REF), ("last", REF)]);
     let (mut table, mut first) = (Vec::new(), 0);
     for _ in 0..10 + 2 * day {
         let items = [dump.instance(item, &[]), dump.instance(item, &[])];
         let items = dump.array(array, &items);
-        let items = dump.instance(list, &[Value::Ref(items)]);
-        let order = dump.instance(order, &[Value::Ref(items)]);
+        let items = dump.instance(list, &[Ref(items)]);
+        let order = dump.instance(order, &[Ref(items)]);
         let key = dump.instance(key, &[]);
-        table.push(dump.instance(entry, &[Value::Ref(key), Value::Ref(order), Value::Ref(0)]));
-        first = dump.instance(node, &[Value::Ref(order), Value::Ref(first), Value::Ref(0)]);
+        table.push(dump.instance(entry, &[Ref(key), Ref(order), Ref(0)]));
+        first = dump.instance(node, &[Ref(order), Ref(first), Ref(0)]);
     }
     let table = dump.array(entries, &table);
-    let by_id = dump.instance(map, &[Value::Ref(table)]);
-    let history = dump.instance(linked, &[Value::Ref(first), Value::Ref(first)]);
-    let local = dump.class("java.lang.ThreadLocal$Entry", object, &[], &[]);
+    let by_id = dump.instance(map, &[Ref(table)]);
+    let history = dump.instance(linked, &[Ref(first), Ref(first)]);
+    let local = dump.class("java.lang.ThreadLocal$Entry", &[]);
     let locals: Vec<u64> = (0..if day == 0 { 1 } else { 2 }).map(|_| dump.instance(local, &[])).collect();
-    let locals_class = dump.class("java.lang.ThreadLocal$Entry[]", object, &[], &[]);
+    let locals_class = dump.class("java.lang.ThreadLocal$Entry[]", &[]);
     let locals = dump.array(locals_class, &locals);
     let swings: Vec<u64> =
         (0..if day.is_multiple_of(2) { 20 } else { 3 }).map(|_| dump.instance(item, &[])).collect();
     let swings = dump.array(array, &swings);
-    let link = dump.class("com.acme.Link", object, &[], &[("next", REF)]);
-    let chain = (0..=day).fold(0, |next, _| dump.instance(link, &[Value::Ref(next)]));
-    let shop = dump.class(
+    let link = dump.class("com.acme.Link", &[("next", REF)]);
+    let chain = (0..=day).fold(0, |next, _| dump.instance(link, &[Ref(next)]));
+    dump.root(
         "com.acme.Shop",
-        object,
         &[
-            ("byId", Value::Ref(by_id)),
-            ("history", Value::Ref(history)),
-            ("locals", Value::Ref(locals)),
-            ("swings", Value::Ref(swings)),
-            ("chain", Value::Ref(chain)),
+            ("byId", Ref(by_id)),
+            ("history", Ref(history)),
+            ("locals", Ref(locals)),
+            ("swings", Ref(swings)),
+            ("chain", Ref(chain)),
         ],
-        &[],
     );
-    dump.sticky(shop);
     ledger(&dump)
 }
 
@@ -113,17 +108,16 @@ fn growth_that_ended_is_none() {
 /// Each is one place: a chain as deep as the largest existing lists, and a tree.
 #[test]
 fn a_deep_chain_and_a_tree_are_one_place() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let link = dump.class("com.acme.Link", object, &[], &[("next", REF)]);
-    let chain = (0..100_000).fold(0, |next, _| dump.instance(link, &[Value::Ref(next)]));
-    let branch = dump.class("com.acme.Branch", object, &[], &[("leaves", REF)]);
-    let branches = dump.class("com.acme.Branch[]", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let link = dump.class("com.acme.Link", &[("next", REF)]);
+    let chain = (0..100_000).fold(0, |next, _| dump.instance(link, &[Ref(next)]));
+    let branch = dump.class("com.acme.Branch", &[("leaves", REF)]);
+    let branches = dump.class("com.acme.Branch[]", &[]);
     let tree = (0..50_000).fold(0, |below, _| {
         let leaves = dump.array(branches, &[below]);
-        dump.instance(branch, &[Value::Ref(leaves)])
+        dump.instance(branch, &[Ref(leaves)])
     });
-    let kept = [("chain", Value::Ref(chain)), ("tree", Value::Ref(tree))];
+    let kept = [("chain", Ref(chain)), ("tree", Ref(tree))];
     dump.root("com.acme.Holder", &kept);
     let ledger = ledger(&dump);
     assert!(ledger.places.len() < 10, "{:?}", ledger.places);
@@ -148,70 +142,62 @@ fn what_is_no_ledger_is_refused() {
 
 /// A table of a `ConcurrentHashMap` with `count` sessions; `bucket` builds each bucket from its nodes.
 fn sessions_in_a_table(count: u64, bucket: fn(&mut Dump, u64, Vec<u64>) -> u64) -> Ledger {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let node = dump.class(
-        "java.util.concurrent.ConcurrentHashMap$Node",
-        object,
-        &[],
-        &[("key", REF), ("val", REF), ("next", REF)],
-    );
-    let session = dump.class("com.acme.Session", object, &[], &[]);
-    let key = dump.class("com.acme.Key", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let node = dump
+        .class("java.util.concurrent.ConcurrentHashMap$Node", &[("key", REF), ("val", REF), ("next", REF)]);
+    let session = dump.class("com.acme.Session", &[]);
+    let key = dump.class("com.acme.Key", &[]);
     let tree_node =
-        dump.class("java.util.concurrent.ConcurrentHashMap$TreeNode", node, &[], &[("parent", REF)]);
+        dump.subclass(node, "java.util.concurrent.ConcurrentHashMap$TreeNode", &[("parent", REF)]);
     let mut next = 0;
     let mut nodes = Vec::new();
     for _ in 0..count {
         let (key, session) = (dump.instance(key, &[]), dump.instance(session, &[]));
-        let values = [Value::Ref(0), Value::Ref(key), Value::Ref(session), Value::Ref(next)];
+        let values = [Ref(0), Ref(key), Ref(session), Ref(next)];
         next = dump.instance(tree_node, &values);
         nodes.insert(0, next);
     }
     let table = bucket(&mut dump, node, nodes);
-    let map = dump.class("java.util.concurrent.ConcurrentHashMap", object, &[], &[("table", REF)]);
-    let map = dump.instance(map, &[Value::Ref(table)]);
-    dump.root("com.acme.Pool", &[("sessions", Value::Ref(map))]);
+    let map = dump.class("java.util.concurrent.ConcurrentHashMap", &[("table", REF)]);
+    let map = dump.instance(map, &[Ref(table)]);
+    dump.root("com.acme.Pool", &[("sessions", Ref(map))]);
     ledger(&dump)
 }
 
 #[test]
 fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
     let tree: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
-        let bin = dump.class(
-            "java.util.concurrent.ConcurrentHashMap$TreeBin",
+        let bin = dump.subclass(
             node,
-            &[],
+            "java.util.concurrent.ConcurrentHashMap$TreeBin",
             &[("root", REF), ("first", REF)],
         );
         let first = nodes[0];
-        let none = Value::Ref(0);
-        let bin = dump.instance(bin, &[none, Value::Ref(first), none, none, none]);
-        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
+        let none = Ref(0);
+        let bin = dump.instance(bin, &[none, Ref(first), none, none, none]);
+        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", &[]);
         dump.array(table, &[0, bin])
     };
     // The map grows: the second table has the entries, and each bucket of the first one leads to it.
     let moved: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
-        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
+        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", &[]);
         let new = dump.array(table, &[0, nodes[0], 0, 0]);
-        let forward = dump.class(
-            "java.util.concurrent.ConcurrentHashMap$ForwardingNode",
+        let forward = dump.subclass(
             node,
-            &[],
+            "java.util.concurrent.ConcurrentHashMap$ForwardingNode",
             &[("nextTable", REF)],
         );
-        let none = Value::Ref(0);
-        let forward = dump.instance(forward, &[Value::Ref(new), none, none, none]);
+        let none = Ref(0);
+        let forward = dump.instance(forward, &[Ref(new), none, none, none]);
         dump.array(table, &[forward, forward])
     };
     // A class of a virtual machine that memgate does not know yet.
     let unknown: fn(&mut Dump, u64, Vec<u64>) -> u64 = |dump, node, nodes| {
-        let other = dump.class("java.util.concurrent.ConcurrentHashMap$Pile", node, &[], &[("entries", REF)]);
-        let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);
-        let sessions = dump.array(array, &nodes);
-        let none = Value::Ref(0);
-        let other = dump.instance(other, &[Value::Ref(sessions), none, none, none]);
-        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", dump.object, &[], &[]);
+        let other = dump.subclass(node, "java.util.concurrent.ConcurrentHashMap$Pile", &[("entries", REF)]);
+        let sessions = dump.objects(&nodes);
+        let none = Ref(0);
+        let other = dump.instance(other, &[Ref(sessions), none, none, none]);
+        let table = dump.class("java.util.concurrent.ConcurrentHashMap$Node[]", &[]);
         dump.array(table, &[0, other])
     };
     for bucket in [tree, moved] {
@@ -228,11 +214,10 @@ fn entries_of_a_concurrent_map_count_however_its_buckets_keep_them() {
 
 /// Collections that LeakCanary does not know, with `count` orders in each; each is held by a field of a shop.
 fn other_collections(count: u64) -> Ledger {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let none = Value::Ref(0);
-    let order = dump.class("com.acme.Order", object, &[], &[]);
-    let key = dump.class("java.lang.Integer", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let none = Ref(0);
+    let order = dump.class("com.acme.Order", &[]);
+    let key = dump.class("java.lang.Integer", &[]);
     let mut statics = Vec::new();
     // A chain of nodes with an item each, the first one empty.
     for (field, class, node, first) in [
@@ -243,69 +228,62 @@ fn other_collections(count: u64) -> Ledger {
         ("both", "LinkedBlockingDeque", "Node", "first"),
     ] {
         let class = format!("java.util.concurrent.{class}");
-        let node = dump.class(&format!("{class}${node}"), object, &[], &[("item", REF), ("next", REF)]);
+        let node = dump.class(&format!("{class}${node}"), &[("item", REF), ("next", REF)]);
         let mut next = 0;
         for _ in 0..count {
             let order = dump.instance(order, &[]);
-            next = dump.instance(node, &[Value::Ref(order), Value::Ref(next)]);
+            next = dump.instance(node, &[Ref(order), Ref(next)]);
         }
         let taken = dump.room();
-        dump.instance_at(taken, node, &[Value::Ref(taken), Value::Ref(next)]);
-        let queue = dump.class(&class, object, &[], &[(first, REF)]);
-        statics.push((field, dump.instance(queue, &[Value::Ref(taken)])));
+        dump.instance_at(taken, node, &[Ref(taken), Ref(next)]);
+        let queue = dump.class(&class, &[(first, REF)]);
+        statics.push((field, dump.instance(queue, &[Ref(taken)])));
     }
-    let entry = dump.class(
-        "java.util.TreeMap$Entry",
-        object,
-        &[],
-        &[("key", REF), ("value", REF), ("left", REF), ("right", REF)],
-    );
+    let entry =
+        dump.class("java.util.TreeMap$Entry", &[("key", REF), ("value", REF), ("left", REF), ("right", REF)]);
     let mut below = [0, 0];
     for at in 0..count {
         let (key, order) = (dump.instance(key, &[]), dump.instance(order, &[]));
-        let [left, right] = below.map(Value::Ref);
-        let root = dump.instance(entry, &[Value::Ref(key), Value::Ref(order), left, right]);
+        let [left, right] = below.map(Ref);
+        let root = dump.instance(entry, &[Ref(key), Ref(order), left, right]);
         below = if at % 2 == 0 { [root, 0] } else { [0, root] };
     }
-    let tree = dump.class("java.util.TreeMap", object, &[], &[("root", REF)]);
-    statics.push(("tree", dump.instance(tree, &[Value::Ref(below[0] | below[1])])));
+    let tree = dump.class("java.util.TreeMap", &[("root", REF)]);
+    statics.push(("tree", dump.instance(tree, &[Ref(below[0] | below[1])])));
     let skipped = "java.util.concurrent.ConcurrentSkipListMap";
-    let node =
-        dump.class(&format!("{skipped}$Node"), object, &[], &[("key", REF), ("val", REF), ("next", REF)]);
-    let above =
-        dump.class(&format!("{skipped}$Index"), object, &[], &[("node", REF), ("down", REF), ("right", REF)]);
+    let node = dump.class(&format!("{skipped}$Node"), &[("key", REF), ("val", REF), ("next", REF)]);
+    let above = dump.class(&format!("{skipped}$Index"), &[("node", REF), ("down", REF), ("right", REF)]);
     let mut next = 0;
     for _ in 0..count {
         let (key, order) = (dump.instance(key, &[]), dump.instance(order, &[]));
-        next = dump.instance(node, &[Value::Ref(key), Value::Ref(order), Value::Ref(next)]);
+        next = dump.instance(node, &[Ref(key), Ref(order), Ref(next)]);
     }
-    let header = dump.instance(node, &[none, none, Value::Ref(next)]);
-    let right = dump.instance(above, &[Value::Ref(next), none, none]);
-    let low = dump.instance(above, &[Value::Ref(header), none, Value::Ref(right)]);
-    let high = dump.instance(above, &[Value::Ref(header), Value::Ref(low), none]);
-    let skips = dump.class(skipped, object, &[], &[("head", REF)]);
-    statics.push(("skips", dump.instance(skips, &[Value::Ref(high)])));
+    let header = dump.instance(node, &[none, none, Ref(next)]);
+    let right = dump.instance(above, &[Ref(next), none, none]);
+    let low = dump.instance(above, &[Ref(header), none, Ref(right)]);
+    let high = dump.instance(above, &[Ref(header), Ref(low), none]);
+    let skips = dump.class(skipped, &[("head", REF)]);
+    statics.push(("skips", dump.instance(skips, &[Ref(high)])));
     // Sets of concurrent programs: keys, and one value for all. And an old table.
-    let truth = dump.class("java.lang.Boolean", object, &[], &[]);
+    let truth = dump.class("java.lang.Boolean", &[]);
     let truth = dump.instance(truth, &[]);
     for (field, class, of, value) in [
         ("set", "java.util.concurrent.ConcurrentHashMap", "Node", "val"),
         ("old", "java.util.Hashtable", "Entry", "value"),
     ] {
-        let node =
-            dump.class(&format!("{class}${of}"), object, &[], &[("key", REF), (value, REF), ("next", REF)]);
+        let node = dump.class(&format!("{class}${of}"), &[("key", REF), (value, REF), ("next", REF)]);
         let mut nodes = Vec::new();
         for _ in 0..count {
             let held = dump.instance(order, &[]);
             let (key, value) = if field == "set" { (held, truth) } else { (dump.instance(key, &[]), held) };
-            nodes.push(dump.instance(node, &[Value::Ref(key), Value::Ref(value), none]));
+            nodes.push(dump.instance(node, &[Ref(key), Ref(value), none]));
         }
-        let table = dump.class(&format!("{class}${of}[]"), object, &[], &[]);
+        let table = dump.class(&format!("{class}${of}[]"), &[]);
         let table = dump.array(table, &nodes);
-        let map = dump.class(class, object, &[], &[("table", REF)]);
-        statics.push((field, dump.instance(map, &[Value::Ref(table)])));
+        let map = dump.class(class, &[("table", REF)]);
+        statics.push((field, dump.instance(map, &[Ref(table)])));
     }
-    let statics: Vec<_> = statics.into_iter().map(|(name, object)| (name, Value::Ref(object))).collect();
+    let statics: Vec<_> = statics.into_iter().map(|(name, object)| (name, Ref(object))).collect();
     dump.root("com.acme.Shop", &statics);
     ledger(&dump)
 }

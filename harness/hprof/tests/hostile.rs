@@ -8,7 +8,8 @@ mod made;
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-use made::{BOOL, Dump, REF, Value, record};
+use made::Value::{Bool, Ref};
+use made::{BOOL, Dump, REF, record};
 use memgate_hprof::read::{DumpFile, Odd, ReadError};
 use memgate_hprof::{Dominators, Heap, Index, Kind, Node, Question, Rules};
 
@@ -17,20 +18,18 @@ const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
 
 fn small() -> Vec<u8> {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
-    let object = dump.object;
-    let node = dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF)]);
-    let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
-    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL), ("x", REF)]);
-    let over = dump.instance(activity, &[Value::Bool(true), Value::Ref(0)]);
+    let node = dump.class("java.util.LinkedList$Node", &[("item", REF), ("next", REF)]);
+    let list = dump.class("java.util.LinkedList", &[("first", REF)]);
+    let activity = dump.class("android.app.Activity", &[("mDestroyed", BOOL), ("x", REF)]);
+    let over = dump.instance(activity, &[Bool(true), Ref(0)]);
     let mut next = 0;
     for _ in 0..20 {
-        next = dump.instance(node, &[Value::Ref(over), Value::Ref(next)]);
+        next = dump.instance(node, &[Ref(over), Ref(next)]);
     }
-    let list = dump.instance(list, &[Value::Ref(next)]);
+    let list = dump.instance(list, &[Ref(next)]);
     let bytes = dump.bytes(b"abc");
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
-    let held = dump.array(array, &[list, 0, bytes]);
-    dump.root("Holder", &[("list", Value::Ref(held))]);
+    let held = dump.objects(&[list, 0, bytes]);
+    dump.root("Holder", &[("list", Ref(held))]);
     dump.thread(over, 3);
     dump.local(list, 3, 1);
     dump.finish()
@@ -152,7 +151,7 @@ fn lengths_that_lie_take_no_memory() {
 
 #[test]
 fn classes_above_themselves_end() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let mut dump = Dump::jvm();
     let (a, b) = (dump.room(), dump.room());
     dump.class_at(a, "A", b, &[], &[]);
     // The test helper would loop too, so the second class is written without it.
@@ -166,22 +165,20 @@ fn classes_above_themselves_end() {
 /// The object in place of the elements of a list has a field that is null.
 #[test]
 fn a_list_whose_elements_are_no_array_holds_what_is_there() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
-    let elements = dump.class("Elements", object, &[], &[("a", REF), ("b", REF)]);
+    let mut dump = Dump::jvm();
+    let elements = dump.class("Elements", &[("a", REF), ("b", REF)]);
     let bytes = dump.bytes(b"abc");
-    let elements = dump.instance(elements, &[Value::Ref(0), Value::Ref(bytes)]);
-    let class = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
-    let list = dump.instance(class, &[Value::Ref(elements)]);
-    let held = dump.array(array, &[list]);
-    dump.root("Holder", &[("list", Value::Ref(held))]);
+    let elements = dump.instance(elements, &[Ref(0), Ref(bytes)]);
+    let class = dump.class("java.util.ArrayList", &[("elementData", REF)]);
+    let list = dump.instance(class, &[Ref(elements)]);
+    let held = dump.objects(&[list]);
+    dump.root("Holder", &[("list", Ref(held))]);
     everything(dump.finish()).unwrap();
 }
 
 #[test]
 fn an_unknown_object_loses_the_rest_of_its_segment_alone() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let mut dump = Dump::jvm();
     let array = dump.bytes(b"first");
     let mut bytes = dump.finish();
     bytes.truncate(bytes.len() - 9);
@@ -196,17 +193,16 @@ fn an_unknown_object_loses_the_rest_of_its_segment_alone() {
 
 #[test]
 fn ids_all_over_the_address_space_cost_no_page_each() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let node = dump.class("Node", object, &[], &[("next", REF)]);
+    let mut dump = Dump::jvm();
+    let node = dump.class("Node", &[("next", REF)]);
     let holder_id = dump.room();
     let mut next = 0;
     for n in 1..20_000_u64 {
         let id = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7;
-        dump.instance_at(id, node, &[Value::Ref(next)]);
+        dump.instance_at(id, node, &[Ref(next)]);
         next = id;
     }
-    dump.class_at(holder_id, "Holder", object, &[("first", Value::Ref(next))], &[]);
+    dump.class_at(holder_id, "Holder", dump.object, &[("first", Ref(next))], &[]);
     dump.sticky(holder_id);
     let heap =
         Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &Rules::default(), &|_, _, _| ()).unwrap();
@@ -217,15 +213,15 @@ fn ids_all_over_the_address_space_cost_no_page_each() {
 /// If ids are far apart, a repeated id is not recognised at once.
 #[test]
 fn a_class_with_the_id_of_an_instance_is_no_class() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let (object, of_nothing) = (dump.object, dump.room());
-    let statics = [("a", Value::Ref(object)), ("b", Value::Ref(object))];
+    let mut dump = Dump::jvm();
+    let of_nothing = dump.room();
+    let statics = ["a", "b"].map(|name| (name, Ref(dump.object)));
     let twice = 20_001_u64.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7;
     for n in 1..20_000_u64 {
-        dump.instance_at(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7, object, &[]);
+        dump.instance_at(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7, dump.object, &[]);
     }
     dump.instance_at(twice, of_nothing, &[]);
-    dump.class_at(twice, "Twice", object, &statics, &[]);
+    dump.class_at(twice, "Twice", dump.object, &statics, &[]);
     dump.sticky(twice);
     let read = everything(dump.finish()).unwrap();
     assert_eq!(read.objects(), 20_001);
@@ -245,8 +241,8 @@ fn labels(node: &Node, beginning: &str) -> usize {
 
 #[test]
 fn a_stack_is_told_once_whoever_claims_it() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let thread = dump.class("java.lang.Thread", dump.object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let thread = dump.class("java.lang.Thread", &[]);
     let [first, second] = [(); 2].map(|()| dump.instance(thread, &[]));
     dump.trace(3, &[7; 1000]);
     (0..1000).for_each(|_| dump.thread(first, 3));
@@ -258,8 +254,8 @@ fn a_stack_is_told_once_whoever_claims_it() {
 
 #[test]
 fn a_local_that_is_a_class_is_no_instance_of_it() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let thread = dump.class("java.lang.Thread", dump.object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let thread = dump.class("java.lang.Thread", &[]);
     let main = dump.instance(thread, &[]);
     dump.thread(main, 3);
     dump.trace(3, &[7]);
@@ -271,10 +267,10 @@ fn a_local_that_is_a_class_is_no_instance_of_it() {
 
 #[test]
 fn a_long_name_of_many_classes_is_shown_by_its_beginning() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let mut dump = Dump::jvm();
     let long = "[".repeat(65_000);
     for _ in 0..1000 {
-        dump.class(&long, dump.object, &[], &[]);
+        dump.class(&long, &[]);
     }
     let read = everything(dump.finish()).unwrap();
     let bytes: usize = read.classes.iter().map(|class| class.name.len()).sum();
@@ -283,20 +279,19 @@ fn a_long_name_of_many_classes_is_shown_by_its_beginning() {
 
 #[test]
 fn an_object_has_so_many_labels_and_no_more() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let context = dump.class("android.content.Context", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let context = dump.class("android.content.Context", &[]);
     let context = dump.instance(context, &[]);
     let names: Vec<String> = (0..100).map(|at| format!("field{at}")).collect();
     let fields: Vec<(&str, u8)> = names.iter().map(|name| (name.as_str(), REF)).collect();
-    let many = dump.class("Many", object, &[], &fields);
-    let many = dump.instance(many, &[Value::Ref(context); 100]);
+    let many = dump.class("Many", &fields);
+    let many = dump.instance(many, &[Ref(context); 100]);
     // A hundred others hold it, and so does the static field that is reached first.
-    let other = dump.class("Other", object, &[], &[("held", REF)]);
-    let others: Vec<u64> = (0..100).map(|_| dump.instance(other, &[Value::Ref(many)])).collect();
-    let array = dump.class("Other[]", object, &[], &[]);
+    let other = dump.class("Other", &[("held", REF)]);
+    let others: Vec<u64> = (0..100).map(|_| dump.instance(other, &[Ref(many)])).collect();
+    let array = dump.class("Other[]", &[]);
     let others = dump.array(array, &others);
-    let statics = [("a", Value::Ref(many)), ("b", Value::Ref(others))];
+    let statics = [("a", Ref(many)), ("b", Ref(others))];
     dump.root("Holder", &statics);
     let question =
         Question { wanted: vec!["Many".to_owned(), "Other".to_owned()], only_wanted: true, ways: 0 };
@@ -313,31 +308,30 @@ fn an_object_has_so_many_labels_and_no_more() {
 #[test]
 fn paths_are_shown_as_far_as_there_is_room() {
     const LEAKS: u64 = 30;
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let context = dump.class("android.content.Context", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let context = dump.class("android.content.Context", &[]);
     let context = dump.instance(context, &[]);
     let names: Vec<String> = (0..64).map(|at| format!("{at}{}", "x".repeat(1000))).collect();
     let mut fields: Vec<(&str, u8)> = names.iter().map(|name| (name.as_str(), REF)).collect();
     fields.push(("y", REF));
-    let node = dump.class("Node", object, &[], &fields);
+    let node = dump.class("Node", &fields);
     let rules = (0..LEAKS).map(|at| format!("Leak{at}")).collect::<Vec<String>>();
     let leaks = rules.iter().map(|name| {
-        let class = dump.class(name, object, &[], &[("held", REF)]);
+        let class = dump.class(name, &[("held", REF)]);
         // Each is held by a different class, so that each is a separate leak.
-        let over = dump.instance(class, &[Value::Ref(0)]);
-        let holder = dump.class(&format!("{name}Holder"), object, &[], &[("held", REF)]);
-        dump.instance(holder, &[Value::Ref(over)])
+        let over = dump.instance(class, &[Ref(0)]);
+        let holder = dump.class(&format!("{name}Holder"), &[("held", REF)]);
+        dump.instance(holder, &[Ref(over)])
     });
     let leaks: Vec<u64> = leaks.collect();
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let array = dump.class("java.lang.Object[]", &[]);
     let mut next = dump.array(array, &leaks);
     for _ in 0..100 {
-        let mut values = vec![Value::Ref(context); 64];
-        values.push(Value::Ref(next));
+        let mut values = vec![Ref(context); 64];
+        values.push(Ref(next));
         next = dump.instance(node, &values);
     }
-    dump.root("Holder", &[("first", Value::Ref(next))]);
+    dump.root("Holder", &[("first", Ref(next))]);
     let question = Question { wanted: rules, only_wanted: true, ways: 0 };
     let rules = Rules::default();
     let found = heap(&dump, &rules).analyse(&rules, &question, &|_, _, _| ()).unwrap();

@@ -4,26 +4,36 @@
 
 mod made;
 
-use made::{BOOL, BYTE, DOUBLE, Dump, INT, REF, Value};
+use made::Value::{Bool, Byte, Double, Int, Ref};
+use made::{BOOL, BYTE, DOUBLE, Dump, INT, REF};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
-    Analysis, Bitmap, Cropped, Dominators, Grouping, Heap, Index, Pixels, Question, Rules, Status, together,
-    tree, tree_of_trimmed, trim, trim_file, uncrop,
+    Analysis, Bitmap, Cropped, Dominators, Grouping, Heap, Index, Keep, Leak, Pixels, Question, Rules,
+    Status, together, tree, tree_of_trimmed, trim, trim_file, uncrop,
 };
 
+fn read(bytes: Vec<u8>, rules: &Rules) -> Heap {
+    Heap::read(DumpFile::of_bytes(bytes).unwrap(), rules, &|_, _, _| ()).unwrap()
+}
+
 fn heap(bytes: Vec<u8>) -> Heap {
-    let file = DumpFile::of_bytes(bytes).unwrap();
-    Heap::read(file, &Rules::built_in().unwrap(), &|_, _, _| ()).unwrap()
+    read(bytes, &Rules::built_in().unwrap())
+}
+
+fn answer(bytes: Vec<u8>, rules: &Rules, question: &Question) -> Analysis {
+    read(bytes, rules).analyse(rules, question, &|_, _, _| ()).unwrap()
 }
 
 fn analysis(bytes: Vec<u8>, wanted: &[&str]) -> Analysis {
-    let rules = Rules::built_in().unwrap();
-    let question = Question {
-        wanted: wanted.iter().map(|class| (*class).to_owned()).collect(),
-        only_wanted: false,
-        ways: 0,
-    };
-    heap(bytes).analyse(&rules, &question, &|_, _, _| ()).unwrap()
+    let wanted = wanted.iter().map(|class| (*class).to_owned()).collect();
+    answer(bytes, &Rules::built_in().unwrap(), &Question { wanted, ..Question::default() })
+}
+
+/// The built-in rules and these.
+fn rules_with(text: &str) -> Rules {
+    let mut rules = Rules::built_in().unwrap();
+    rules.add(text).unwrap();
+    rules
 }
 
 fn dominators(bytes: Vec<u8>) -> (Index, Dominators) {
@@ -35,16 +45,15 @@ fn dominators(bytes: Vec<u8>) -> (Index, Dominators) {
 /// An app with one destroyed activity below a static field, and one in use.
 fn app(id_bytes: usize) -> Vec<u8> {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", id_bytes);
-    let object = dump.object;
-    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
-    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL), ("mWindow", REF)]);
-    let main = dump.class("com.acme.Main", activity, &[], &[("payload", REF)]);
+    dump.android();
+    let activity = dump.class("android.app.Activity", &[("mDestroyed", BOOL), ("mWindow", REF)]);
+    let main = dump.subclass(activity, "com.acme.Main", &[("payload", REF)]);
     let payload = dump.bytes(&[7; 1000]);
-    let over = dump.instance(main, &[Value::Ref(payload), Value::Bool(true), Value::Ref(0)]);
-    let used = dump.instance(main, &[Value::Ref(0), Value::Bool(false), Value::Ref(0)]);
-    let array = dump.class("com.acme.Main[]", object, &[], &[]);
+    let over = dump.instance(main, &[Ref(payload), Bool(true), Ref(0)]);
+    let used = dump.instance(main, &[Ref(0), Bool(false), Ref(0)]);
+    let array = dump.class("com.acme.Main[]", &[]);
     let held = dump.array(array, &[0, used, 0, over]);
-    dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
+    dump.root("com.acme.Holder", &[("kept", Ref(held))]);
     dump.finish()
 }
 
@@ -83,17 +92,12 @@ fn a_destroyed_activity_is_a_leak_with_its_path() {
 fn a_leak_names_all_classes_at_its_place() {
     // Eight objects have paths of their own; most of 3,000 are only counted.
     for count in [8_u32, 3000] {
-        let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-        let object = dump.object;
-        let (reader, writer) = (
-            dump.class("com.acme.Reader", object, &[], &[]),
-            dump.class("com.acme.Writer", object, &[], &[]),
-        );
+        let mut dump = Dump::jvm();
+        let (reader, writer) = (dump.class("com.acme.Reader", &[]), dump.class("com.acme.Writer", &[]));
         let all: Vec<u64> =
             (0..count).map(|at| dump.instance(if at % 4 == 0 { reader } else { writer }, &[])).collect();
-        let array = dump.class("java.lang.Object[]", object, &[], &[]);
-        let held = dump.array(array, &all);
-        dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
+        let held = dump.objects(&all);
+        dump.root("com.acme.Holder", &[("kept", Ref(held))]);
         let found = analysis(dump.finish(), &["com.acme.Reader", "com.acme.Writer"]);
         let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks) };
         let classes: Vec<_> = leak.classes.iter().map(|of| (of.class.as_str(), of.instances)).collect();
@@ -105,21 +109,18 @@ fn a_leak_names_all_classes_at_its_place() {
 
 #[test]
 fn weak_references_hold_nothing_and_can_be_followed_all_the_same() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
-    let weak = dump.class("java.lang.ref.WeakReference", reference, &[], &[]);
-    let own = dump.class("com.acme.Handle", weak, &[], &[]);
-    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let reference = dump.class("java.lang.ref.Reference", &[("referent", REF)]);
+    let weak = dump.subclass(reference, "java.lang.ref.WeakReference", &[]);
+    let own = dump.subclass(weak, "com.acme.Handle", &[]);
+    let session = dump.class("com.acme.Session", &[]);
     let held = dump.instance(session, &[]);
-    let handle = dump.instance(own, &[Value::Ref(held)]);
-    dump.root("com.acme.Holder", &[("handle", Value::Ref(handle))]);
+    let handle = dump.instance(own, &[Ref(held)]);
+    dump.root("com.acme.Holder", &[("handle", Ref(handle))]);
     let bytes = dump.finish();
     let paths = |rules: Rules| {
         let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true, ways: 0 };
-        let file = DumpFile::of_bytes(bytes.clone()).unwrap();
-        let heap = Heap::read(file, &rules, &|_, _, _| ()).unwrap();
-        heap.analyse(&rules, &question, &|_, _, _| ()).unwrap()
+        answer(bytes.clone(), &rules, &question)
     };
     let strong = paths(Rules::built_in().unwrap());
     assert_eq!((strong.leaks.len(), strong.unreachable.len()), (0, 1));
@@ -133,84 +134,72 @@ fn weak_references_hold_nothing_and_can_be_followed_all_the_same() {
 }
 
 fn shown(found: &Analysis) -> String {
-    found
-        .leaks
-        .iter()
-        .map(|leak| format!("{} {}\n{}", leak.fingerprint, leak.attributed, tree(leak)))
-        .collect()
+    let shown = |leak: &Leak| format!("{} {}\n{}", leak.fingerprint, leak.attributed, tree(leak));
+    found.leaks.iter().map(shown).collect()
+}
+
+/// The dump with only these contents, and the number of bytes that were overwritten.
+fn trimmed(whole: &[u8], keep: &Keep) -> (Vec<u8>, u64) {
+    let mut trimmed = Vec::new();
+    let file = DumpFile::of_bytes(whole.to_vec()).unwrap();
+    let zeroed = trim_file(&file, keep, &mut trimmed, &|_, _, _| ()).unwrap();
+    (trimmed, zeroed)
 }
 
 #[test]
 fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
-    let object = dump.object;
     dump.name("a symbol that names nothing");
-    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
-    let text = |dump: &mut Dump, text: &str| {
-        let characters = dump.bytes(text.as_bytes());
-        dump.instance(string, &[Value::Ref(characters)])
-    };
-    let made = text(&mut dump, "samsung");
-    dump.class("android.os.Build", object, &[("MANUFACTURER", Value::Ref(made))], &[]);
-    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
-    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
-    let watcher = dump.class("com.squareup.leakcanary.KeyedWeakReference", reference, &[], &[("key", REF)]);
-    let secret = text(&mut dump, "a secret");
-    let session = dump.class("com.acme.Session", object, &[], &[("user", REF)]);
-    let held = dump.instance(session, &[Value::Ref(secret)]);
-    let key = text(&mut dump, "c0ffee");
-    dump.instance(watcher, &[Value::Ref(key), Value::Ref(held)]);
-    dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
+    let string = dump.class("java.lang.String", &[("value", REF)]);
+    let made = dump.text(string, b"samsung");
+    dump.statics("android.os.Build", &[("MANUFACTURER", Ref(made))]);
+    dump.android();
+    let reference = dump.class("java.lang.ref.Reference", &[("referent", REF)]);
+    let watcher = dump.subclass(reference, "com.squareup.leakcanary.KeyedWeakReference", &[("key", REF)]);
+    let secret = dump.text(string, b"a secret");
+    let session = dump.class("com.acme.Session", &[("user", REF)]);
+    let held = dump.instance(session, &[Ref(secret)]);
+    let key = dump.text(string, b"c0ffee");
+    dump.instance(watcher, &[Ref(key), Ref(held)]);
+    dump.root("com.acme.Holder", &[("kept", Ref(held))]);
     let whole = dump.finish();
-    let file = DumpFile::of_bytes(whole.clone()).unwrap();
-    let mut trimmed = Vec::new();
-    let keep = heap(whole.clone()).kept();
-    assert_eq!(trim_file(&file, &keep, &mut trimmed, &|_, _, _| ()).unwrap(), 8, "the secret");
+    let (copy, zeroed) = trimmed(&whole, &heap(whole.clone()).kept());
+    assert_eq!(zeroed, 8, "the secret");
     let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|at| at == text.as_bytes());
     for (text, stays) in [("a secret", false), ("a symbol that", false), ("samsung", true), ("c0ffee", true)]
     {
-        assert!(holds(&whole, text) && holds(&trimmed, text) == stays, "{text}");
+        assert!(holds(&whole, text) && holds(&copy, text) == stays, "{text}");
     }
-    let (mut bare, names) = (Vec::new(), Index::read(&file, &|_, _, _| ()).unwrap().kept_names());
-    trim_file(&file, &names, &mut bare, &|_, _, _| ()).unwrap();
+    let (bare, _) = trimmed(&whole, &heap(whole.clone()).dump.kept_names());
     for text in ["a secret", "a symbol that", "samsung", "c0ffee"] {
         assert!(!holds(&bare, text), "{text}");
     }
     assert!(holds(&bare, "com.acme.Session") || holds(&bare, "com/acme/Session"));
     let before = analysis(whole, &[]);
     assert!(before.leaks.len() == 1 && shown(&before).contains("key = c0ffee"));
-    assert_eq!(shown(&analysis(trimmed.clone(), &[])), shown(&before));
-    let mut again = Vec::new();
-    let keep = heap(trimmed.clone()).kept();
-    trim_file(&DumpFile::of_bytes(trimmed.clone()).unwrap(), &keep, &mut again, &|_, _, _| ()).unwrap();
-    assert_eq!(again, trimmed, "trimmed twice");
+    assert_eq!(shown(&analysis(copy.clone(), &[])), shown(&before));
+    assert_eq!(trimmed(&copy, &heap(copy.clone()).kept()).0, copy, "trimmed twice");
 }
 
 #[test]
 fn a_private_copy_keeps_no_number_but_those_that_rules_read() {
     for id_bytes in [4, 8] {
         let mut dump = Dump::new("JAVA PROFILE 1.0.2", id_bytes);
-        let object = dump.object;
-        dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
-        let activity =
-            dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL), ("mTaskId", INT)]);
+        dump.android();
+        let activity = dump.class("android.app.Activity", &[("mDestroyed", BOOL), ("mTaskId", INT)]);
         let fields = [("pin", INT), ("next", REF), ("account", INT), ("floor", INT)];
-        let main = dump.class("com.acme.Main", activity, &[], &fields);
-        let (pin, task, floor) = (Value::Int(0x5ec2_0001), Value::Int(0x5ec2_0002), Value::Int(0x5ec2_0003));
-        let (kept, over) = (Value::Ref(0), Value::Bool(true));
+        let main = dump.subclass(activity, "com.acme.Main", &fields);
+        let (pin, task, floor) = (Int(0x5ec2_0001), Int(0x5ec2_0002), Int(0x5ec2_0003));
+        let (kept, over) = (Ref(0), Bool(true));
         let last = dump.instance(main, &[pin, kept, task, floor, over, task]);
-        let first = dump.instance(main, &[task, Value::Ref(last), pin, floor, over, task]);
-        let statics = [("kept", Value::Ref(first)), ("total", Value::Int(0x5ec2_0004))];
+        let first = dump.instance(main, &[task, Ref(last), pin, floor, over, task]);
+        let statics = [("kept", Ref(first)), ("total", Int(0x5ec2_0004))];
         dump.root("com.acme.Holder", &statics);
         let whole = dump.finish();
         let rules = "[[rule]]\nclass = \"com.acme.Main\"\nfield = \"floor\"\nnot_leaking = \"0\"\n";
-        let mut own = Rules::built_in().unwrap();
-        own.add(rules).unwrap();
-        for (rules, stay) in [(Rules::built_in().unwrap(), 0), (own, 2)] {
-            let file = DumpFile::of_bytes(whole.clone()).unwrap();
-            let read = Heap::read(file.clone(), &rules, &|_, _, _| ()).unwrap();
-            let mut private = Vec::new();
-            trim_file(&file, &read.kept_in_private(&rules), &mut private, &|_, _, _| ()).unwrap();
+        for (rules, stay) in [(Rules::built_in().unwrap(), 0), (rules_with(rules), 2)] {
+            let keep = read(whole.clone(), &rules).kept_in_private(&rules);
+            let (private, _) = trimmed(&whole, &keep);
             let secrets = |bytes: &[u8]| bytes.windows(2).filter(|at| *at == [0x5e, 0xc2]).count();
             assert_eq!((secrets(&whole), secrets(&private)), (9, stay), "ids of {id_bytes} bytes");
             assert_eq!(private.len(), whole.len());
@@ -225,34 +214,28 @@ fn a_private_copy_keeps_no_number_but_those_that_rules_read() {
 #[test]
 fn a_trimmed_dump_has_the_same_leaks_whatever_texts_their_paths_show() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
-    let object = dump.object;
-    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
-    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
-    let [key, title] = ["a secret", "a title"].map(|text| {
-        let characters = dump.bytes(text.as_bytes());
-        dump.instance(string, &[Value::Ref(characters)])
-    });
-    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL)]);
-    let [first, second] = [(); 2].map(|()| dump.instance(activity, &[Value::Bool(true)]));
+    dump.android();
+    let string = dump.class("java.lang.String", &[("value", REF)]);
+    let [key, title] = [&b"a secret"[..], b"a title"].map(|text| dump.text(string, text));
+    let activity = dump.class("android.app.Activity", &[("mDestroyed", BOOL)]);
+    let [first, second] = [(); 2].map(|()| dump.instance(activity, &[Bool(true)]));
     let fields = [("key", REF), ("value", REF), ("next", REF)];
-    let entry = dump.class("java.util.HashMap$Node", object, &[], &fields);
-    let entries = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
-    let map = dump.class("java.util.HashMap", object, &[], &[("table", REF)]);
-    let node = dump.instance(entry, &[Value::Ref(key), Value::Ref(first), Value::Ref(0)]);
+    let entry = dump.class("java.util.HashMap$Node", &fields);
+    let entries = dump.class("java.util.HashMap$Node[]", &[]);
+    let map = dump.class("java.util.HashMap", &[("table", REF)]);
+    let node = dump.instance(entry, &[Ref(key), Ref(first), Ref(0)]);
     let table = dump.array(entries, &[node]);
-    let map = dump.instance(map, &[Value::Ref(table)]);
-    let attributes = dump.class("android.view.WindowManager$LayoutParams", object, &[], &[("mTitle", REF)]);
-    let attributes = dump.instance(attributes, &[Value::Ref(title)]);
+    let map = dump.instance(map, &[Ref(table)]);
+    let attributes = dump.class("android.view.WindowManager$LayoutParams", &[("mTitle", REF)]);
+    let attributes = dump.instance(attributes, &[Ref(title)]);
     let fields = [("mView", REF), ("mWindowAttributes", REF), ("held", REF)];
-    let root = dump.class("android.view.ViewRootImpl", object, &[], &fields);
-    let root = dump.instance(root, &[Value::Ref(map), Value::Ref(attributes), Value::Ref(second)]);
-    let statics = [("kept", Value::Ref(map)), ("root", Value::Ref(root))];
+    let root = dump.class("android.view.ViewRootImpl", &fields);
+    let root = dump.instance(root, &[Ref(map), Ref(attributes), Ref(second)]);
+    let statics = [("kept", Ref(map)), ("root", Ref(root))];
     dump.root("com.acme.Holder", &statics);
     let whole = dump.finish();
-    let mut trimmed = Vec::new();
-    let file = DumpFile::of_bytes(whole.clone()).unwrap();
-    trim_file(&file, &heap(whole.clone()).kept(), &mut trimmed, &|_, _, _| ()).unwrap();
-    let (before, after) = (analysis(whole, &[]), analysis(trimmed, &[]));
+    let (copy, _) = trimmed(&whole, &heap(whole.clone()).kept());
+    let (before, after) = (analysis(whole, &[]), analysis(copy, &[]));
     assert_eq!((before.leaks.len(), after.leaks.len()), (2, 2));
     for text in ["[\"a secret\"]", "mWindowAttributes.mTitle = \"a title\""] {
         assert!(shown(&before).contains(text) && !shown(&after).contains(text), "{text}");
@@ -263,15 +246,11 @@ fn a_trimmed_dump_has_the_same_leaks_whatever_texts_their_paths_show() {
 
 #[test]
 fn an_element_of_a_list_has_the_place_it_has_there() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[]);
     let held = dump.instance(session, &[]);
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
-    let elements = dump.array(array, &[0, 0, 0, held]);
-    let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
-    let list = dump.instance(list, &[Value::Ref(elements)]);
-    dump.root("com.acme.Holder", &[("kept", Value::Ref(list))]);
+    let list = dump.list(&[0, 0, 0, held]);
+    dump.root("com.acme.Holder", &[("kept", Ref(list))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let text = tree(&found.leaks[0]);
     assert!(text.contains("↓ ArrayList[3]"), "{text}");
@@ -280,24 +259,20 @@ fn an_element_of_a_list_has_the_place_it_has_there() {
 /// An object that a field of two holders holds, and a list that two static fields hold.
 #[test]
 fn every_way_to_an_object_is_told_the_shortest_first() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[]);
     let held = dump.instance(session, &[]);
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
-    let elements = dump.array(array, &[held]);
-    let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
-    let list = dump.instance(list, &[Value::Ref(elements)]);
+    let list = dump.list(&[held]);
     for (class, field, value) in
         [("com.acme.A", "session", held), ("com.acme.B", "all", list), ("com.acme.C", "again", list)]
     {
-        dump.root(class, &[(field, Value::Ref(value))]);
+        dump.root(class, &[(field, Ref(value))]);
     }
     let heap = heap(dump.finish());
     let ways = |most| {
         let question = Question { wanted: vec!["com.acme.Session".into()], only_wanted: true, ways: most };
         let found = heap.analyse(&Rules::built_in().unwrap(), &question, &|_, _, _| ()).unwrap();
-        let root = |leak: &memgate_hprof::Leak| leak.path[0].class.clone();
+        let root = |leak: &Leak| leak.path[0].class.clone();
         found.leaks.iter().map(root).collect::<Vec<_>>()
     };
     assert_eq!(ways(9), ["com.acme.A", "com.acme.B", "com.acme.C"]);
@@ -307,11 +282,10 @@ fn every_way_to_an_object_is_told_the_shortest_first() {
 #[test]
 fn a_known_leak_of_a_library_is_none_of_the_program() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
-    let object = dump.object;
-    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
-    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL)]);
-    let over = dump.instance(activity, &[Value::Bool(true)]);
-    dump.root("android.text.TextLine", &[("sCached", Value::Ref(over))]);
+    dump.android();
+    let activity = dump.class("android.app.Activity", &[("mDestroyed", BOOL)]);
+    let over = dump.instance(activity, &[Bool(true)]);
+    dump.root("android.text.TextLine", &[("sCached", Ref(over))]);
     let found = analysis(dump.finish(), &[]);
     assert!(found.leaks.is_empty());
     let [leak] = found.library_leaks.as_slice() else { panic!("{:?}", found.library_leaks) };
@@ -321,27 +295,23 @@ fn a_known_leak_of_a_library_is_none_of_the_program() {
 
 /// A map of OpenJDK with one entry, whose key is a text.
 fn map(dump: &mut Dump, key: &str, value: u64) -> u64 {
-    let object = dump.object;
-    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
-    let characters = dump.bytes(key.as_bytes());
-    let key = dump.instance(string, &[Value::Ref(characters)]);
-    let node =
-        dump.class("java.util.HashMap$Node", object, &[], &[("key", REF), ("value", REF), ("next", REF)]);
-    let entry = dump.instance(node, &[Value::Ref(key), Value::Ref(value), Value::Ref(0)]);
-    let array = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
+    let string = dump.class("java.lang.String", &[("value", REF)]);
+    let key = dump.text(string, key.as_bytes());
+    let node = dump.class("java.util.HashMap$Node", &[("key", REF), ("value", REF), ("next", REF)]);
+    let entry = dump.instance(node, &[Ref(key), Ref(value), Ref(0)]);
+    let array = dump.class("java.util.HashMap$Node[]", &[]);
     let table = dump.array(array, &[0, entry]);
-    let class = dump.class("java.util.HashMap", object, &[], &[("table", REF), ("size", INT)]);
-    dump.instance(class, &[Value::Ref(table), Value::Int(1)])
+    let class = dump.class("java.util.HashMap", &[("table", REF), ("size", INT)]);
+    dump.instance(class, &[Ref(table), Int(1)])
 }
 
 #[test]
 fn a_map_holds_its_values_by_their_keys() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
-    let held = dump.instance(session, &[Value::Bool(true)]);
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[("open", BOOL)]);
+    let held = dump.instance(session, &[Bool(true)]);
     let map = map(&mut dump, "ada\x1b", held);
-    dump.root("com.acme.Holder", &[("sessions", Value::Ref(map))]);
+    dump.root("com.acme.Holder", &[("sessions", Ref(map))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let path: Vec<_> = found.leaks[0].path.iter().map(|node| node.class.as_str()).collect();
     assert_eq!(path, ["com.acme.Holder", "java.util.HashMap", "com.acme.Session"]);
@@ -350,18 +320,17 @@ fn a_map_holds_its_values_by_their_keys() {
 
 #[test]
 fn many_objects_in_one_collection_are_looked_at_together() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
-    let node = dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF)]);
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[("open", BOOL)]);
+    let node = dump.class("java.util.LinkedList$Node", &[("item", REF), ("next", REF)]);
     let mut next = 0;
     for _ in 0..3000 {
-        let held = dump.instance(session, &[Value::Bool(true)]);
-        next = dump.instance(node, &[Value::Ref(held), Value::Ref(next)]);
+        let held = dump.instance(session, &[Bool(true)]);
+        next = dump.instance(node, &[Ref(held), Ref(next)]);
     }
-    let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
-    let list = dump.instance(list, &[Value::Ref(next)]);
-    dump.root("com.acme.Holder", &[("list", Value::Ref(list))]);
+    let list = dump.class("java.util.LinkedList", &[("first", REF)]);
+    let list = dump.instance(list, &[Ref(next)]);
+    dump.root("com.acme.Holder", &[("list", Ref(list))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     assert!(found.about.odd.is_empty(), "{:?}", found.about.odd);
     let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks.len()) };
@@ -371,19 +340,16 @@ fn many_objects_in_one_collection_are_looked_at_together() {
 
 #[test]
 fn texts_that_are_there_more_than_once_are_told() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let mut dump = Dump::jvm();
+    let string = dump.class("java.lang.String", &[("value", REF)]);
     let shared = dump.bytes(b"shared by two, and no waste");
     for _ in 0..2 {
-        dump.instance(string, &[Value::Ref(shared)]);
+        dump.instance(string, &[Ref(shared)]);
     }
     for text in ["twice", "thrice\x1b", "once", "twice", "thrice\x1b", "thrice\x1b", "", ""] {
-        let characters = dump.bytes(text.as_bytes());
-        dump.instance(string, &[Value::Ref(characters)]);
+        dump.text(string, text.as_bytes());
     }
-    let cut_out = dump.bytes(&[0; 40]);
-    dump.instance(string, &[Value::Ref(cut_out)]);
+    dump.text(string, &[0; 40]);
     let texts = heap(dump.finish()).texts(1, &|_, _, _| ()).unwrap();
     assert_eq!((texts.texts, texts.arrays, texts.bytes, texts.wasted), (11, 10, 27 + 10 + 21 + 4, 5 + 14));
     let [first] = texts.duplicates.as_slice() else { panic!("{texts:?}") };
@@ -393,29 +359,27 @@ fn texts_that_are_there_more_than_once_are_told() {
 
 #[test]
 fn rings_of_entries_end() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let node = dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF)]);
-    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
-    let held = dump.instance(session, &[Value::Bool(true)]);
+    let mut dump = Dump::jvm();
+    let node = dump.class("java.util.LinkedList$Node", &[("item", REF), ("next", REF)]);
+    let session = dump.class("com.acme.Session", &[("open", BOOL)]);
+    let held = dump.instance(session, &[Bool(true)]);
     let (first, second) = (dump.room(), dump.room());
-    dump.instance_at(first, node, &[Value::Ref(0), Value::Ref(second)]);
-    dump.instance_at(second, node, &[Value::Ref(held), Value::Ref(second)]);
-    let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
-    let list = dump.instance(list, &[Value::Ref(first)]);
-    dump.root("com.acme.Holder", &[("list", Value::Ref(list))]);
+    dump.instance_at(first, node, &[Ref(0), Ref(second)]);
+    dump.instance_at(second, node, &[Ref(held), Ref(second)]);
+    let list = dump.class("java.util.LinkedList", &[("first", REF)]);
+    let list = dump.instance(list, &[Ref(first)]);
+    dump.root("com.acme.Holder", &[("list", Ref(list))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     assert_eq!(found.leaks.len(), 1);
 }
 
 #[test]
 fn a_thread_holds_what_its_locals_hold() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let thread = dump.class("java.lang.Thread", object, &[], &[("threadStatus", INT), ("group", REF)]);
-    let worker = dump.instance(thread, &[Value::Int(0x191), Value::Ref(0)]);
-    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
-    let held = dump.instance(session, &[Value::Bool(true)]);
+    let mut dump = Dump::jvm();
+    let thread = dump.class("java.lang.Thread", &[("threadStatus", INT), ("group", REF)]);
+    let worker = dump.instance(thread, &[Int(0x191), Ref(0)]);
+    let session = dump.class("com.acme.Session", &[("open", BOOL)]);
+    let held = dump.instance(session, &[Bool(true)]);
     dump.thread(worker, 7);
     dump.local(held, 7, 0);
     let bytes = dump.finish();
@@ -431,19 +395,14 @@ fn a_thread_holds_what_its_locals_hold() {
 
 #[test]
 fn rules_of_the_user_find_what_memgate_does_not_know() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[("closed", BOOL)]);
-    let closed = dump.instance(session, &[Value::Bool(true)]);
-    let open = dump.instance(session, &[Value::Bool(false)]);
-    let statics = [("a", Value::Ref(closed)), ("b", Value::Ref(open))];
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[("closed", BOOL)]);
+    let closed = dump.instance(session, &[Bool(true)]);
+    let open = dump.instance(session, &[Bool(false)]);
+    let statics = [("a", Ref(closed)), ("b", Ref(open))];
     dump.root("com.acme.Holder", &statics);
-    let file = DumpFile::of_bytes(dump.finish()).unwrap();
-    let mut rules = Rules::built_in().unwrap();
-    let text = "[[rule]]\nclass = \"com.acme.Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
-    rules.add(text).unwrap();
-    let heap = Heap::read(file, &rules, &|_, _, _| ()).unwrap();
-    let found = heap.analyse(&rules, &Question::default(), &|_, _, _| ()).unwrap();
+    let rule = "[[rule]]\nclass = \"com.acme.Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
+    let found = answer(dump.finish(), &rules_with(rule), &Question::default());
     assert_eq!((found.leaks.len(), found.leaks[0].instances), (1, 1));
     let last = found.leaks[0].path.last().unwrap();
     assert_eq!((last.status, last.why.as_str()), (Status::Leaking, "Session#closed is true"));
@@ -452,16 +411,15 @@ fn rules_of_the_user_find_what_memgate_does_not_know() {
 /// Two paths to one object; a circle after it.
 #[test]
 fn what_two_objects_hold_is_retained_by_neither() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let pair = dump.class("Pair", object, &[], &[("a", REF), ("b", REF)]);
+    let mut dump = Dump::jvm();
+    let pair = dump.class("Pair", &[("a", REF), ("b", REF)]);
     let (left, right, both, back) = (dump.room(), dump.room(), dump.room(), dump.room());
-    dump.instance_at(left, pair, &[Value::Ref(both), Value::Ref(0)]);
-    dump.instance_at(right, pair, &[Value::Ref(both), Value::Ref(0)]);
-    dump.instance_at(both, pair, &[Value::Ref(back), Value::Ref(0)]);
-    dump.instance_at(back, pair, &[Value::Ref(both), Value::Ref(back)]);
-    let top = dump.instance(pair, &[Value::Ref(left), Value::Ref(right)]);
-    dump.root("Holder", &[("top", Value::Ref(top))]);
+    dump.instance_at(left, pair, &[Ref(both), Ref(0)]);
+    dump.instance_at(right, pair, &[Ref(both), Ref(0)]);
+    dump.instance_at(both, pair, &[Ref(back), Ref(0)]);
+    dump.instance_at(back, pair, &[Ref(both), Ref(back)]);
+    let top = dump.instance(pair, &[Ref(left), Ref(right)]);
+    dump.root("Holder", &[("top", Ref(top))]);
     let (index, dominators) = dominators(dump.finish());
     let of = |id| index.object(id).unwrap();
     let retained = |id| dominators.retained(of(id)).unwrap();
@@ -475,12 +433,11 @@ fn what_two_objects_hold_is_retained_by_neither() {
 /// Two loaders have a class with the same name.
 #[test]
 fn classes_of_one_name_are_one() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let [first, second] = [(); 2].map(|()| dump.class("Node", object, &[], &[("next", REF)]));
-    let below = dump.instance(second, &[Value::Ref(0)]);
-    let above = dump.instance(first, &[Value::Ref(below)]);
-    dump.root("Holder", &[("first", Value::Ref(above))]);
+    let mut dump = Dump::jvm();
+    let [first, second] = [(); 2].map(|()| dump.class("Node", &[("next", REF)]));
+    let below = dump.instance(second, &[Ref(0)]);
+    let above = dump.instance(first, &[Ref(below)]);
+    dump.root("Holder", &[("first", Ref(above))]);
     let (index, dominators) = dominators(dump.finish());
     let all = dominators.by_class(&index);
     let nodes: Vec<_> = all.iter().filter(|class| class.name == "Node").collect();
@@ -490,29 +447,21 @@ fn classes_of_one_name_are_one() {
 
 #[test]
 fn the_owner_of_a_class_is_what_a_person_would_name() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let map = dump.class("java.util.HashMap", object, &[], &[("table", REF)]);
-    let node = dump.class("java.util.HashMap$Node", object, &[], &[("value", REF)]);
-    let table = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
-    let tile = dump.class("com.acme.Tile", object, &[], &[("next", REF)]);
-    let lone = dump.class("com.acme.Lone", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let map = dump.class("java.util.HashMap", &[("table", REF)]);
+    let node = dump.class("java.util.HashMap$Node", &[("value", REF)]);
+    let table = dump.class("java.util.HashMap$Node[]", &[]);
+    let tile = dump.class("com.acme.Tile", &[("next", REF)]);
+    let lone = dump.class("com.acme.Lone", &[]);
     // Two tiles below one node, one below another: a list, and a separate tile.
-    let last = dump.instance(tile, &[Value::Ref(0)]);
-    let tiles = [last, last, 0].map(|next| dump.instance(tile, &[Value::Ref(next)]));
-    let nodes = tiles.map(|tile| dump.instance(node, &[Value::Ref(tile)]));
+    let last = dump.instance(tile, &[Ref(0)]);
+    let tiles = [last, last, 0].map(|next| dump.instance(tile, &[Ref(next)]));
+    let nodes = tiles.map(|tile| dump.instance(node, &[Ref(tile)]));
     let table = dump.array(table, &nodes);
-    let map = dump.instance(map, &[Value::Ref(table)]);
+    let map = dump.instance(map, &[Ref(table)]);
     let alone = [(); 2].map(|()| dump.instance(lone, &[]));
-    let cache = dump.class(
-        "com.acme.Cache",
-        object,
-        &[("map", Value::Ref(map)), ("lone", Value::Ref(alone[0]))],
-        &[],
-    );
-    let other = dump.class("com.acme.Other", object, &[("lone", Value::Ref(alone[1]))], &[]);
-    dump.sticky(cache);
-    dump.sticky(other);
+    dump.root("com.acme.Cache", &[("map", Ref(map)), ("lone", Ref(alone[0]))]);
+    dump.root("com.acme.Other", &[("lone", Ref(alone[1]))]);
     let (index, dominators) = dominators(dump.finish());
     let owners = dominators.owners(&index, |class| class.starts_with("com.acme.") && !class.ends_with("[]"));
     let name = |class: &str| owners.get(class).map(|owner| dominators.graph.class_name(&index, *owner));
@@ -524,14 +473,13 @@ fn the_owner_of_a_class_is_what_a_person_would_name() {
 #[test]
 fn a_chain_of_a_million_objects_takes_no_stack() {
     const LONG: usize = 1_000_000;
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let node = dump.class("Node", object, &[], &[("next", REF)]);
+    let mut dump = Dump::jvm();
+    let node = dump.class("Node", &[("next", REF)]);
     let mut next = 0;
     for _ in 0..LONG {
-        next = dump.instance(node, &[Value::Ref(next)]);
+        next = dump.instance(node, &[Ref(next)]);
     }
-    dump.root("Holder", &[("first", Value::Ref(next))]);
+    dump.root("Holder", &[("first", Ref(next))]);
     let bytes = dump.finish();
     // The last object of the chain is wanted: its path has a million steps.
     let first_made = format!("0x{:x}", 0x1000_0000 + 3 * 16);
@@ -566,9 +514,8 @@ fn a_dump_that_koom_cropped_has_its_arrays_again() {
         let mut dump = Dump::new("JAVA PROFILE 1.0.3", id_bytes);
         let (first, second) = ([7; 1000], [9; 70_000]);
         let bytes = [dump.bytes(&first), dump.bytes(&second)];
-        let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);
-        let held = dump.array(array, &bytes);
-        dump.root("com.acme.Holder", &[("kept", Value::Ref(held))]);
+        let held = dump.objects(&bytes);
+        dump.root("com.acme.Holder", &[("kept", Ref(held))]);
         let whole = dump.finish();
         let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
         let koom = DumpFile::of_bytes(cropped(&whole, id_bytes, &[&first, &second])).unwrap();
@@ -592,14 +539,13 @@ fn a_dump_that_koom_cropped_has_its_arrays_again() {
 #[test]
 fn pictures_are_listed_by_the_size_of_their_pixels_and_shown() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
-    let object = dump.object;
     let fields = [("mBuffer", REF), ("mWidth", INT), ("mHeight", INT), ("mRecycled", BOOL)];
-    let bitmap = dump.class("android.graphics.Bitmap", object, &[], &fields);
+    let bitmap = dump.class("android.graphics.Bitmap", &fields);
     let pixels: Vec<u8> = (0..24).collect();
     let buffer = dump.bytes(&pixels);
     let mut picture = |buffer: u64, width: i32, height: i32, gone: bool| {
-        let sides = [Value::Int(width), Value::Int(height), Value::Bool(gone)];
-        dump.instance(bitmap, &[&[Value::Ref(buffer)][..], &sides].concat())
+        let sides = [Int(width), Int(height), Bool(gone)];
+        dump.instance(bitmap, &[&[Ref(buffer)][..], &sides].concat())
     };
     let small = picture(buffer, 3, 2, false);
     let large = picture(0, 100, 50, false);
@@ -623,22 +569,21 @@ fn pictures_are_listed_by_the_size_of_their_pixels_and_shown() {
 
 /// A plugin whose loader no field refers to: an object of one of its classes is held, and a class keeps a session.
 fn plugin() -> Vec<u8> {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    dump.sticky(object);
-    let loaders = dump.class("com.acme.Loader", object, &[], &[("jar", REF)]);
+    let mut dump = Dump::jvm();
+    dump.sticky(dump.object);
+    let loaders = dump.class("com.acme.Loader", &[("jar", REF)]);
     dump.sticky(loaders);
     let jar = dump.bytes(&[0; 4321]);
-    let loader = dump.instance(loaders, &[Value::Ref(jar)]);
+    let loader = dump.instance(loaders, &[Ref(jar)]);
     let buffer = dump.bytes(&[0; 50_000]);
     let (session_class, plugin_class) = (dump.room(), dump.room());
     dump.loaded_by(loader);
-    dump.class_at(session_class, "com.acme.Session", object, &[], &[("closed", BOOL), ("buffer", REF)]);
-    let session = dump.instance(session_class, &[Value::Bool(true), Value::Ref(buffer)]);
-    dump.class_at(plugin_class, "com.acme.Plugin", object, &[("last", Value::Ref(session))], &[]);
+    dump.class_at(session_class, "com.acme.Session", dump.object, &[], &[("closed", BOOL), ("buffer", REF)]);
+    let session = dump.instance(session_class, &[Bool(true), Ref(buffer)]);
+    dump.class_at(plugin_class, "com.acme.Plugin", dump.object, &[("last", Ref(session))], &[]);
     let plugin = dump.instance(plugin_class, &[]);
     dump.loaded_by(0);
-    dump.root("com.acme.Holder", &[("held", Value::Ref(plugin))]);
+    dump.root("com.acme.Holder", &[("held", Ref(plugin))]);
     dump.finish()
 }
 
@@ -676,18 +621,17 @@ fn an_object_keeps_its_class_and_its_loader() {
 /// Regression: a generated class with the protection domain of a plugin kept the plugin, which was held by nothing.
 #[test]
 fn a_class_keeps_its_protection_domain() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    dump.sticky(object);
+    let mut dump = Dump::jvm();
+    dump.sticky(dump.object);
     let [session, domain] = ["com.acme.Session", "java.security.ProtectionDomain"].map(|name| {
-        let class = dump.class(name, object, &[], &[("held", REF)]);
+        let class = dump.class(name, &[("held", REF)]);
         dump.sticky(class);
         class
     });
-    let session = dump.instance(session, &[Value::Ref(0)]);
-    let domain = dump.instance(domain, &[Value::Ref(session)]);
+    let session = dump.instance(session, &[Ref(0)]);
+    let domain = dump.instance(domain, &[Ref(session)]);
     dump.protected_by(domain);
-    let made = dump.class("com.acme.Made", object, &[], &[]);
+    let made = dump.class("com.acme.Made", &[]);
     dump.sticky(made);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     assert!(found.unreachable.is_empty(), "{:?}", found.unreachable);
@@ -697,19 +641,18 @@ fn a_class_keeps_its_protection_domain() {
 
 #[test]
 fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    dump.sticky(object);
-    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    dump.sticky(dump.object);
+    let session = dump.class("com.acme.Session", &[]);
     dump.sticky(session);
     let session = dump.instance(session, &[]);
     // The short path is through the class of the plugin, the long one through fields.
-    let plugin = dump.class("com.acme.Plugin", object, &[("last", Value::Ref(session))], &[]);
+    let plugin = dump.statics("com.acme.Plugin", &[("last", Ref(session))]);
     let plugin = dump.instance(plugin, &[]);
-    let link = dump.class("com.acme.Link", object, &[], &[("next", REF)]);
+    let link = dump.class("com.acme.Link", &[("next", REF)]);
     dump.sticky(link);
-    let chain = (0..9).fold(session, |next, _| dump.instance(link, &[Value::Ref(next)]));
-    let statics = [("plugin", Value::Ref(plugin)), ("chain", Value::Ref(chain))];
+    let chain = (0..9).fold(session, |next, _| dump.instance(link, &[Ref(next)]));
+    let statics = [("plugin", Ref(plugin)), ("chain", Ref(chain))];
     dump.root("com.acme.Holder", &statics);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let path = tree(&found.leaks[0]);
@@ -718,27 +661,20 @@ fn what_keeps_a_class_is_told_only_of_what_nothing_else_holds() {
 
 /// The number of objects that a user's rule finds in a dump with one session, and the mistakes in the rule.
 fn ruled(rule: &str) -> (usize, Vec<String>) {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let truth = dump.class("java.util.concurrent.atomic.AtomicBoolean", object, &[], &[("value", INT)]);
-    let truth = dump.instance(truth, &[Value::Int(1)]);
-    let (state, open) = (dump.room(), dump.room());
-    dump.class_at(state, "com.acme.State", object, &[("OPEN", Value::Ref(open))], &[]);
+    let mut dump = Dump::jvm();
+    let truth = dump.class("java.util.concurrent.atomic.AtomicBoolean", &[("value", INT)]);
+    let truth = dump.instance(truth, &[Int(1)]);
+    let open = dump.room();
+    let state = dump.statics("com.acme.State", &[("OPEN", Ref(open))]);
     dump.instance_at(open, state, &[]);
-    let base = dump.class("com.acme.Base", object, &[], &[("closed", BOOL)]);
-    let session = dump.class(
-        "com.acme.Session",
-        base,
-        &[("all", Value::Ref(0))],
-        &[("code", BYTE), ("done", REF), ("state", REF), ("rate", DOUBLE), ("users", INT)],
-    );
-    let values = [Value::Byte(-1), Value::Ref(truth), Value::Ref(open), Value::Double(1.5), Value::Int(-7)];
-    let session = dump.instance(session, &[&values[..], &[Value::Bool(true)]].concat());
-    dump.root("com.acme.Holder", &[("kept", Value::Ref(session))]);
-    let mut rules = Rules::built_in().unwrap();
-    rules.add(rule).unwrap();
-    let heap = Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &rules, &|_, _, _| ()).unwrap();
-    let found = heap.analyse(&rules, &Question::default(), &|_, _, _| ()).unwrap();
+    let base = dump.class("com.acme.Base", &[("closed", BOOL)]);
+    let session = dump.room();
+    let fields = [("code", BYTE), ("done", REF), ("state", REF), ("rate", DOUBLE), ("users", INT)];
+    dump.class_at(session, "com.acme.Session", base, &[("all", Ref(0))], &fields);
+    let values = [Byte(-1), Ref(truth), Ref(open), Double(1.5), Int(-7)];
+    let session = dump.instance(session, &[&values[..], &[Bool(true)]].concat());
+    dump.root("com.acme.Holder", &[("kept", Ref(session))]);
+    let found = answer(dump.finish(), &rules_with(rule), &Question::default());
     (found.leaks.len(), found.mistakes)
 }
 
@@ -819,13 +755,12 @@ fn a_rule_of_the_users_that_can_never_match_is_told_and_others_find_what_is_over
 #[test]
 fn a_leak_in_a_lambda_has_one_fingerprint_in_every_run() {
     let found = |lambda: &str| {
-        let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-        let object = dump.object;
-        let session = dump.class("com.acme.Session", object, &[], &[]);
+        let mut dump = Dump::jvm();
+        let session = dump.class("com.acme.Session", &[]);
         let session = dump.instance(session, &[]);
-        let lambda = dump.class(lambda, object, &[], &[("arg$1", REF)]);
-        let lambda = dump.instance(lambda, &[Value::Ref(session)]);
-        dump.root("com.acme.Bus", &[("listener", Value::Ref(lambda))]);
+        let lambda = dump.class(lambda, &[("arg$1", REF)]);
+        let lambda = dump.instance(lambda, &[Ref(session)]);
+        dump.root("com.acme.Bus", &[("listener", Ref(lambda))]);
         let found = analysis(dump.finish(), &["com.acme.Session"]);
         (found.leaks[0].fingerprint.clone(), found.leaks[0].path[1].class.clone())
     };
@@ -838,18 +773,16 @@ fn a_leak_in_a_lambda_has_one_fingerprint_in_every_run() {
 
 #[test]
 fn characters_of_a_text_and_boxed_numbers_are_held_by_what_holds_them() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
-    let characters = dump.bytes(&[b'x'; 5000]);
-    let text = dump.instance(string, &[Value::Ref(characters)]);
-    let integer = dump.class("java.lang.Integer", object, &[], &[("value", INT)]);
+    let mut dump = Dump::jvm();
+    let string = dump.class("java.lang.String", &[("value", REF)]);
+    let text = dump.text(string, &[b'x'; 5000]);
+    let integer = dump.class("java.lang.Integer", &[("value", INT)]);
     dump.sticky(string);
     dump.sticky(integer);
-    let number = dump.instance(integer, &[Value::Int(100_001)]);
-    let array = dump.class("java.lang.Integer[]", object, &[], &[]);
+    let number = dump.instance(integer, &[Int(100_001)]);
+    let array = dump.class("java.lang.Integer[]", &[]);
     let numbers = dump.array(array, &[number]);
-    let statics = [("text", Value::Ref(text)), ("numbers", Value::Ref(numbers))];
+    let statics = [("text", Ref(text)), ("numbers", Ref(numbers))];
     dump.root("com.acme.Holder", &statics);
     let bytes = dump.finish();
     for (class, field, size) in [("byte[]", "text", 5000), ("java.lang.Integer", "numbers", 4)] {
@@ -866,15 +799,14 @@ fn characters_of_a_text_and_boxed_numbers_are_held_by_what_holds_them() {
 
 #[test]
 fn a_field_with_the_name_of_a_weak_one_holds_what_it_refers_to() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
-    let weak = dump.class("java.lang.ref.WeakReference", reference, &[], &[]);
-    let own = dump.class("com.acme.Handle", weak, &[], &[("referent", REF)]);
-    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let reference = dump.class("java.lang.ref.Reference", &[("referent", REF)]);
+    let weak = dump.subclass(reference, "java.lang.ref.WeakReference", &[]);
+    let own = dump.subclass(weak, "com.acme.Handle", &[("referent", REF)]);
+    let session = dump.class("com.acme.Session", &[]);
     let session = dump.instance(session, &[]);
-    let handle = dump.instance(own, &[Value::Ref(session), Value::Ref(0)]);
-    dump.root("com.acme.Holder", &[("handle", Value::Ref(handle))]);
+    let handle = dump.instance(own, &[Ref(session), Ref(0)]);
+    dump.root("com.acme.Holder", &[("handle", Ref(handle))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.unreachable) };
     assert!(tree(leak).contains("↓ Handle.referent\n"), "{}", tree(leak));
@@ -882,18 +814,17 @@ fn a_field_with_the_name_of_a_weak_one_holds_what_it_refers_to() {
 
 #[test]
 fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let node = dump.class("com.acme.Node", object, &[], &[("next", REF)]);
-    let all = dump.class("com.acme.Node[]", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let node = dump.class("com.acme.Node", &[("next", REF)]);
+    let all = dump.class("com.acme.Node[]", &[]);
     dump.sticky(node);
-    let nodes: Vec<u64> = (0..5000).map(|_| dump.instance(node, &[Value::Ref(0)])).collect();
+    let nodes: Vec<u64> = (0..5000).map(|_| dump.instance(node, &[Ref(0)])).collect();
     let kept = dump.array(all, &nodes);
-    let top = dump.instance(node, &[Value::Ref(kept)]);
+    let top = dump.instance(node, &[Ref(kept)]);
     // Next to it are 3,000 other nodes, each of which holds it.
-    let tops: Vec<u64> = (0..3000).map(|_| dump.instance(node, &[Value::Ref(top)])).collect();
+    let tops: Vec<u64> = (0..3000).map(|_| dump.instance(node, &[Ref(top)])).collect();
     let tops = dump.array(all, &[&[top][..], &tops].concat());
-    dump.root("com.acme.Holder", &[("nodes", Value::Ref(tops))]);
+    dump.root("com.acme.Holder", &[("nodes", Ref(tops))]);
     let found = analysis(dump.finish(), &["com.acme.Node"]);
     assert_eq!((found.attributed_objects, found.not_looked_at), (8002, 0));
     let labels = &found.leaks[0].path.last().unwrap().labels;
@@ -905,31 +836,24 @@ fn what_holds_thousands_of_others_is_told_with_the_first_of_them() {
 /// A known leak of thousands of objects made every run an error, because others might be hidden by it.
 #[test]
 fn thousands_of_objects_in_one_collection_hide_no_other_leak() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[("buffer", REF)]);
-    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[("buffer", REF)]);
+    let array = dump.class("java.lang.Object[]", &[]);
     dump.sticky(array);
     dump.sticky(session);
     let sessions: Vec<u64> = (0..5000)
         .map(|_| {
             let buffer = dump.array(array, &[]);
-            dump.instance(session, &[Value::Ref(buffer)])
+            dump.instance(session, &[Ref(buffer)])
         })
         .collect();
     let all = dump.array(array, &sessions);
-    let own: Vec<u64> = (0..3).map(|_| dump.instance(session, &[Value::Ref(0)])).collect();
+    let own: Vec<u64> = (0..3).map(|_| dump.instance(session, &[Ref(0)])).collect();
     // After the crowd, and next to it in a field.
-    let other = dump.class("com.acme.Other", object, &[], &[("last", REF)]);
-    let others: Vec<u64> = own.iter().map(|own| dump.instance(other, &[Value::Ref(*own)])).collect();
+    let other = dump.class("com.acme.Other", &[("last", REF)]);
+    let others: Vec<u64> = own.iter().map(|own| dump.instance(other, &[Ref(*own)])).collect();
     let others = dump.array(array, &others);
-    let holder = dump.class(
-        "com.acme.Holder",
-        object,
-        &[("all", Value::Ref(all)), ("others", Value::Ref(others))],
-        &[],
-    );
-    dump.sticky(holder);
+    dump.root("com.acme.Holder", &[("all", Ref(all)), ("others", Ref(others))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let mut told: Vec<(u64, u64)> = found.leaks.iter().map(|leak| (leak.instances, leak.objects)).collect();
     told.sort_unstable();
@@ -941,21 +865,20 @@ fn thousands_of_objects_in_one_collection_hide_no_other_leak() {
 /// Regression: objects that the locals of thousands of virtual threads hold took all paths.
 #[test]
 fn thousands_of_objects_in_places_of_one_kind_hide_no_other_leak() {
-    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
-    let object = dump.object;
-    let session = dump.class("com.acme.Session", object, &[], &[]);
-    let task = dump.class("com.acme.Task", object, &[], &[("session", REF)]);
+    let mut dump = Dump::jvm();
+    let session = dump.class("com.acme.Session", &[]);
+    let task = dump.class("com.acme.Task", &[("session", REF)]);
     for _ in 0..3000 {
         let own = dump.instance(session, &[]);
-        let running = dump.instance(task, &[Value::Ref(own)]);
+        let running = dump.instance(task, &[Ref(own)]);
         dump.sticky(running);
     }
     // The search finds this object after the others.
     let last = dump.instance(session, &[]);
     let holders: Vec<u64> =
-        (0..4).map(|at| dump.class(&format!("com.acme.Holder{at}"), object, &[], &[("next", REF)])).collect();
-    let chain = holders.iter().fold(last, |held, class| dump.instance(*class, &[Value::Ref(held)]));
-    dump.root("com.acme.Registry", &[("all", Value::Ref(chain))]);
+        (0..4).map(|at| dump.class(&format!("com.acme.Holder{at}"), &[("next", REF)])).collect();
+    let chain = holders.iter().fold(last, |held, class| dump.instance(*class, &[Ref(held)]));
+    dump.root("com.acme.Registry", &[("all", Ref(chain))]);
     let found = analysis(dump.finish(), &["com.acme.Session"]);
     let mut told: Vec<u64> = found.leaks.iter().map(|leak| leak.instances).collect();
     told.sort_unstable();

@@ -50,6 +50,11 @@ pub(crate) const BYTE: u8 = 8;
 pub(crate) const INT: u8 = 10;
 
 impl Dump {
+    /// A dump of a HotSpot machine with 64 bits.
+    pub(crate) fn jvm() -> Self {
+        Self::new("JAVA PROFILE 1.0.2", 8)
+    }
+
     pub(crate) fn new(title: &'static str, id_bytes: usize) -> Self {
         let mut dump = Self {
             id_bytes,
@@ -64,7 +69,7 @@ impl Dump {
             domain: 0,
             object: 0,
         };
-        dump.object = dump.class("java.lang.Object", 0, &[], &[]);
+        dump.object = dump.subclass(0, "java.lang.Object", &[]);
         dump
     }
 
@@ -89,15 +94,21 @@ impl Dump {
         id
     }
 
-    pub(crate) fn class(
-        &mut self,
-        name: &str,
-        above: u64,
-        statics: &[(&str, Value)],
-        fields: &[(&str, u8)],
-    ) -> u64 {
+    /// A class directly below `Object`.
+    pub(crate) fn class(&mut self, name: &str, fields: &[(&str, u8)]) -> u64 {
+        self.subclass(self.object, name, fields)
+    }
+
+    pub(crate) fn subclass(&mut self, above: u64, name: &str, fields: &[(&str, u8)]) -> u64 {
         let id = self.room();
-        self.class_at(id, name, above, statics, fields);
+        self.class_at(id, name, above, &[], fields);
+        id
+    }
+
+    /// A class with these static fields.
+    pub(crate) fn statics(&mut self, name: &str, statics: &[(&str, Value)]) -> u64 {
+        let id = self.room();
+        self.class_at(id, name, self.object, statics, &[]);
         id
     }
 
@@ -139,8 +150,13 @@ impl Dump {
 
     /// A class with these static fields, which the boot loader holds.
     pub(crate) fn root(&mut self, name: &str, statics: &[(&str, Value)]) {
-        let class = self.class(name, self.object, statics, &[]);
+        let class = self.statics(name, statics);
         self.sticky(class);
+    }
+
+    /// The dump is of Android 4.4.
+    pub(crate) fn android(&mut self) {
+        self.statics("android.os.Build$VERSION", &[("SDK_INT", Value::Int(19))]);
     }
 
     /// The classes that follow have this loader; 0: the boot loader.
@@ -203,12 +219,31 @@ impl Dump {
         id
     }
 
+    /// An `Object[]` with these elements, and its class.
+    pub(crate) fn objects(&mut self, elements: &[u64]) -> u64 {
+        let class = self.class("java.lang.Object[]", &[]);
+        self.array(class, elements)
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> u64 {
         let id = self.room();
         let count = u32::try_from(bytes.len()).unwrap().to_be_bytes();
         let out = [vec![0x23], self.id(id), vec![0; 4], count.to_vec(), vec![8], bytes.to_vec()].concat();
         self.heap.extend(out);
         id
+    }
+
+    /// A `String` of OpenJDK: its class, and its characters in Latin-1.
+    pub(crate) fn text(&mut self, string: u64, text: &[u8]) -> u64 {
+        let characters = self.bytes(text);
+        self.instance(string, &[Value::Ref(characters)])
+    }
+
+    /// An `ArrayList` with these elements, and its classes.
+    pub(crate) fn list(&mut self, elements: &[u64]) -> u64 {
+        let elements = self.objects(elements);
+        let list = self.class("java.util.ArrayList", &[("elementData", REF)]);
+        self.instance(list, &[Value::Ref(elements)])
     }
 
     /// Adds a root that holds a class, as the boot loader does.
