@@ -8,6 +8,7 @@
 mod absence;
 mod base;
 mod class_name;
+mod figure;
 mod followed;
 mod format;
 mod heap;
@@ -17,10 +18,12 @@ mod origin;
 mod report;
 mod runner;
 mod shard_number;
+mod verdict;
 
 pub use absence::TestNames;
 pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use class_name::{is_of_language, stable_class_name, stable_field_name};
+pub use figure::{CurvePoint, GrowthPoint, MetricValue, Threshold, ThresholdSource};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{
     format_amount, format_bytes, format_bytes_change, format_change, format_count, format_counted,
@@ -31,9 +34,9 @@ pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, OtherHold, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
-    AgentCost, AppMemory, BoundaryQuality, CurvePoint, FixedWaiver, GrowthPoint, Hunt, Level, MetricValue,
-    Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, Shard, SuiteReport, SuiteShard, TestReport,
-    Threshold, ThresholdSource, Verdict, WaiverReport, WaiverState,
+    AgentCost, AppMemory, BoundaryQuality, FixedWaiver, Hunt, Problem, RunReport, SCHEMA_VERSION, ScreenCost,
+    Shard, SuiteReport, SuiteShard, TestReport, WaiverReport, WaiverState,
 };
 pub use runner::Runner;
 pub use shard_number::{MOST_SHARDS, NoShardNumber, ShardNumber};
+pub use verdict::{Level, Outcome, Verdict};
