@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
 use memgate_model::{
-    BoundaryQuality, LeakKind, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict,
-    WaiverState,
+    BoundaryQuality, Leak, LeakKind, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource,
+    Verdict, WaiverState,
 };
 use memgate_wire::{
     BoundaryKind, ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, MappedKind, Mappings, Outcome,
@@ -50,6 +50,38 @@ pub(crate) fn run_of(suite: SuiteInput) -> RunInput {
 
 pub(super) fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
     figures_are_told_from_words(judge(input, policy, &mut ByNumber))
+}
+
+/// The report by the default policy.
+pub(super) fn report_of(input: &RunInput) -> RunReport {
+    report(input, &GatePolicy::default())
+}
+
+/// A policy with this limit alone.
+pub(super) fn limited(limit: Limit) -> GatePolicy {
+    GatePolicy { defaults: vec![limit], ..GatePolicy::default() }
+}
+
+/// A policy with these limits for a metric of every test.
+fn ruled(metric: Metric, limits: Vec<Limit>) -> GatePolicy {
+    let rule = Rule { metric, matches: NamePattern::new(|_| true), of_tests: HashMap::new(), limits };
+    GatePolicy { rules: vec![rule], ..GatePolicy::default() }
+}
+
+/// The default policy without a limit for this metric.
+fn without_limit(metric: Metric) -> GatePolicy {
+    let mut policy = GatePolicy::default();
+    policy.defaults.retain(|limit| limit.metric != metric);
+    policy
+}
+
+pub(crate) fn waiving(waivers: impl IntoIterator<Item = Waiver>) -> GatePolicy {
+    GatePolicy { waivers: waivers.into_iter().collect(), ..GatePolicy::default() }
+}
+
+/// A policy that waives these leaks by their ids.
+pub(super) fn waiving_ids<'l>(leaks: impl IntoIterator<Item = &'l Leak>) -> GatePolicy {
+    waiving(leaks.into_iter().map(|leak| waiver(WaiverMatch::Leak(leak.id.clone()), None)))
 }
 
 /// `reason_beside_figures` is everything without the form `48.0 KiB per iteration (allowed 0 B)`.
@@ -151,6 +183,11 @@ pub(super) fn assert_verdict(input: &RunInput, policy: &GatePolicy, verdict: Ver
         Verdict::Pass | Verdict::Warn | Verdict::NotJudged => 0,
     };
     assert_ends(input, policy, verdict, reason, exit_code);
+}
+
+#[track_caller]
+pub(super) fn assert_judged(input: &RunInput, verdict: Verdict, reason: &str) {
+    assert_verdict(input, &GatePolicy::default(), verdict, reason);
 }
 
 #[track_caller]
@@ -273,7 +310,7 @@ fn every_way_to_leak_and_not_to_leak() {
     ];
     for (what, iterations, body, verdict, reason) in cases {
         let input = screened_and_repeated(iterations, body);
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         let test = only(&report);
         assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason), "{what}");
         assert!(test.confirmed, "{what}");
@@ -293,19 +330,15 @@ fn what_stops_after_many_executions_in_a_row_may_have_met_a_limit() {
             }
         })
     };
-    let policy = GatePolicy::default();
     let reason = "inconclusive: 125 descriptors more, 125 executions in a row, then none: a limit of the system, or a \
                   pool that is full";
-    assert_verdict(&opens(126), &policy, Verdict::Warn, reason);
-    let doubted = report(&opens(126), &policy);
+    assert_judged(&opens(126), Verdict::Warn, reason);
+    let doubted = report_of(&opens(126));
     let [leak] = &only(&doubted).leaks[..] else { panic!("what it keeps is listed") };
-    let waived =
-        GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(leak.id.clone()), None)], ..policy.clone() };
-    assert_verdict(&opens(126), &waived, Verdict::Pass, "1 leak waived: the figures are without it");
-    let pool = report(&opens(40), &policy);
-    assert_eq!(only(&pool).verdict, Verdict::Pass, "a pool of 40");
-    let one = Limit::fail(Metric::OsFds, 1.0, "memgate.yaml:24");
-    let one = GatePolicy { defaults: vec![one], ..GatePolicy::default() };
+    let waived = "1 leak waived: the figures are without it";
+    assert_verdict(&opens(126), &waiving_ids([leak]), Verdict::Pass, waived);
+    assert_eq!(only(&report_of(&opens(40))).verdict, Verdict::Pass, "a pool of 40");
+    let one = limited(Limit::fail(Metric::OsFds, 1.0, "memgate.yaml:24"));
     assert_eq!(only(&report(&opens(126), &one)).verdict, Verdict::Pass, "one in each execution is allowed");
 }
 
@@ -319,7 +352,7 @@ fn a_leak_in_the_code_of_another_test_names_that_test() {
         screen.run(TEST, 0, |p| p.alloc(3, 97, 1));
         let again = repeated(20, |p, _| p.alloc(3, 97, 1));
         let input = repeated_alone(screen.end(), again);
-        of_test(&report(&input, &GatePolicy::default())).reason.clone()
+        of_test(&report_of(&input)).reason.clone()
     };
     let plain = "97 B per iteration (allowed 0 B)";
     let told =
@@ -370,7 +403,7 @@ fn one_step_or_two_in_many_iterations_are_inconclusive() {
 #[test]
 fn a_leak_names_place_size_and_interval() {
     let input = screened_and_repeated(38, |p, _| p.alloc(3, 4096, 12));
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let test = only(&report);
     let [leak] = test.leaks.as_slice() else { panic!("one leak: {:?}", test.leaks) };
     assert_eq!(leak.title, "12 × 4096 B");
@@ -393,7 +426,7 @@ fn a_leak_beside_a_one_time_cost_is_told_from_it() {
         }
         p.alloc(3, 37, 1);
     });
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let test = only(&report);
     assert_eq!(test.reason, "37 B per iteration (allowed 0 B)");
     assert_eq!(test.leaks.len(), 1);
@@ -414,16 +447,16 @@ fn growth_between_the_windows_is_not_the_tests() {
     let again = again.end();
     let input = repeated_alone(screen.clone(), again.clone());
     let reason = "64 B per iteration outside of the test itself, in the set-up of its suite or in another thread (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
+    assert_judged(&input, Verdict::Warn, reason);
 
     // If the program itself ends the windows, it could hide any leak by ending them early.
     let mut told = again;
     told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
     let input = repeated_alone(screen.clone(), told.clone());
     let reason = "64 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason);
+    assert_judged(&input, Verdict::Fail, reason);
     told.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::GTEST.to_owned());
-    let of_gtest = report(&repeated_alone(screen, told), &GatePolicy::default());
+    let of_gtest = report_of(&repeated_alone(screen, told));
     assert_eq!(only(&of_gtest).verdict, Verdict::Warn);
 }
 
@@ -455,8 +488,7 @@ fn growth_that_is_only_in_part_outside_of_the_windows_is_told_as_such() {
     let mut again = again.end();
     again.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
     let input = repeated_alone(screen, again);
-    let limit = Limit::fail(Metric::NativeLiveBytes, 50.0, ThresholdSource::Default);
-    let policy = GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
+    let policy = limited(Limit::fail(Metric::NativeLiveBytes, 50.0, ThresholdSource::Default));
     let reason =
         "120 B per iteration, in part outside of the windows that the program gives the test (allowed 50 B)";
     assert_verdict(&input, &policy, Verdict::Fail, reason);
@@ -472,14 +504,14 @@ fn what_is_freed_between_the_windows_does_not_grow() {
         again.free(3, 64, 1);
     }
     let input = repeated_alone(screen, again.end());
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     assert_eq!((only(&report).verdict, only(&report).leaks.len()), (Verdict::Pass, 0));
 }
 
 #[test]
 fn titles_tell_how_a_group_grows() {
     let title = |body: Body| {
-        let report = report(&screened_and_repeated(64, body), &GatePolicy::default());
+        let report = report_of(&screened_and_repeated(64, body));
         only(&report).leaks[0].title.clone()
     };
     assert_eq!(
@@ -508,12 +540,7 @@ fn a_leak_is_seen_though_the_total_shrinks() {
         }
         p.alloc(3, 37, 1);
     });
-    assert_verdict(
-        &input,
-        &GatePolicy::default(),
-        Verdict::Fail,
-        "37 B per iteration in one place (allowed 0 B)",
-    );
+    assert_judged(&input, Verdict::Fail, "37 B per iteration in one place (allowed 0 B)");
 }
 
 /// A ring of 400 entries that another place filled: its new entries grow while the old ones go.
@@ -536,12 +563,11 @@ fn a_ring_buffer_that_was_filled_before_is_no_leak() {
         }
         repeated_alone(screen.end(), again.end())
     };
-    let settled = report(&ring(200), &GatePolicy::default());
+    let settled = report_of(&ring(200));
     assert_eq!(only(&settled).verdict, Verdict::Pass);
     assert!(only(&settled).leaks.is_empty());
-    assert_verdict(
+    assert_judged(
         &ring(40),
-        &GatePolicy::default(),
         Verdict::Warn,
         "inconclusive: between 0 B and 0 B per iteration after 37 iterations, one place grows while another shrinks by as much (allowed 0 B)",
     );
@@ -550,21 +576,20 @@ fn a_ring_buffer_that_was_filled_before_is_no_leak() {
 #[test]
 fn thresholds_decide_and_are_named() {
     let input = screened_and_repeated(20, |p, _| p.alloc(3, 4096, 1));
-    let policy = |limit: Limit| GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
     let bytes = |limit| Limit::fail(Metric::NativeLiveBytes, limit, "memgate.yaml:24");
-    assert_verdict(&input, &policy(bytes(4096.0)), Verdict::Pass, "");
-    assert_verdict(&input, &policy(bytes(4095.0)), Verdict::Fail, "4096 B per iteration (allowed 4095 B)");
+    assert_verdict(&input, &limited(bytes(4096.0)), Verdict::Pass, "");
+    assert_verdict(&input, &limited(bytes(4095.0)), Verdict::Fail, "4096 B per iteration (allowed 4095 B)");
     let warn = Limit { level: Level::Warn, ..bytes(0.0) };
-    assert_verdict(&input, &policy(warn), Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)");
+    assert_verdict(&input, &limited(warn), Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)");
     let per_test = Limit { per: Per::Test, ..bytes(1024.0) };
     assert_verdict(
         &input,
-        &policy(per_test),
+        &limited(per_test),
         Verdict::Fail,
         "4.0 KiB left by one execution (allowed 1.0 KiB)",
     );
     let counts = Limit::fail(Metric::NativeLiveAllocations, 0.0, "memgate.yaml:25");
-    assert_verdict(&input, &policy(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)");
+    assert_verdict(&input, &limited(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)");
 }
 
 /// Regression test: the baseline of a run that confirmed nothing had no such figure either, so nothing was judged, and
@@ -576,13 +601,7 @@ fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
         level,
         ..Limit::fail(Metric::NativeLiveBytes, 0.0, "memgate.yaml:24")
     };
-    let rule = Rule {
-        metric: Metric::NativeLiveBytes,
-        matches: NamePattern::new(|_| true),
-        of_tests: HashMap::new(),
-        limits: vec![of(Level::Fail), of(Level::Warn)],
-    };
-    let policy = GatePolicy { rules: vec![rule], ..GatePolicy::default() };
+    let policy = ruled(Metric::NativeLiveBytes, vec![of(Level::Fail), of(Level::Warn)]);
     let leaks = screened_and_repeated(20, |p, _| p.alloc(3, 4096, 1));
     let screened = &leaks.suites[0].screen[0].record;
     assert_eq!(screen(&[screened], "engine", &policy).len(), 1, "a suspect");
@@ -605,10 +624,7 @@ fn what_grows_without_an_accepted_figure_is_confirmed_and_warns() {
 #[test]
 fn what_is_left_within_the_threshold_needs_no_second_run() {
     let input = run_once(screened(|p| p.alloc(3, 100, 1)));
-    let policy = GatePolicy {
-        defaults: vec![Limit::fail(Metric::NativeLiveBytes, 100.0, "memgate.yaml:24")],
-        ..GatePolicy::default()
-    };
+    let policy = limited(Limit::fail(Metric::NativeLiveBytes, 100.0, "memgate.yaml:24"));
     assert_verdict(&input, &policy, Verdict::Pass, "");
     let report = report(&input, &policy);
     let test = only(&report);
@@ -624,15 +640,14 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
         "unconfirmed: left 48.0 KiB in 12 allocations in one execution; the suite cannot be repeated";
     let input =
         confirmed_by(screen(), ConfirmationInput::Impossible("the suite cannot be repeated".to_owned()));
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
+    assert_judged(&input, Verdict::Warn, reason);
     let strict = GatePolicy { unconfirmed: Level::Fail, ..GatePolicy::default() };
     assert_verdict(&input, &strict, Verdict::Fail, reason);
     let report = report(&input, &strict);
     assert!(!only(&report).confirmed);
     assert_eq!(only(&report).leaks[0].title, "12 × 4096 B");
 
-    let id = only(&report).leaks[0].id.clone();
-    let waived = GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(id), None)], ..strict.clone() };
+    let waived = GatePolicy { unconfirmed: Level::Fail, ..waiving_ids(&only(&report).leaks) };
     assert_verdict(&input, &waived, Verdict::Pass, "left 48.0 KiB in 12 allocations, waived");
 
     let freed = confirmed_by(screen(), ConfirmationInput::FreedSince);
@@ -641,13 +656,13 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
 
     let once = run_once(screen());
     let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it ran only once";
-    assert_verdict(&once, &GatePolicy::default(), Verdict::Warn, reason);
+    assert_judged(&once, Verdict::Warn, reason);
 
     let mut alone = Process::confirm().outcome(Outcome::Failed);
     alone.run(TEST, 0, |_| ());
     let input = repeated_alone(screen(), alone.end());
     let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it fails when it runs alone, again and again";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
+    assert_judged(&input, Verdict::Warn, reason);
 }
 
 /// Both figures are reported: what the screen saw, and what the executions alone showed. A run with the others that
@@ -686,7 +701,7 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
         (Some(Ok(company(&|p, _| p.alloc(3, 100, 2), Outcome::Passed))), Verdict::Fail, leaks.to_owned()),
         (Some(Ok(company(&once, Outcome::Passed))), Verdict::Pass, format!("one-time: 200 B; {seen}")),
     ] {
-        let report = report(&input(together), &GatePolicy::default());
+        let report = report_of(&input(together));
         let test = of_test(&report);
         assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason.as_str()));
         assert_eq!(test.only_among_others, verdict != Verdict::Pass, "{reason}");
@@ -703,7 +718,7 @@ fn what_only_the_screen_saw_follows_the_leak_that_grows() {
         p.alloc(5, 5000, 2);
     });
     let alone = repeated(91, |p, _| p.alloc(3, 24, 1));
-    let report = report(&repeated_alone(screen, alone), &GatePolicy::default());
+    let report = report_of(&repeated_alone(screen, alone));
     let test = only(&report);
     assert_eq!((test.verdict, test.reason.as_str()), (Verdict::Fail, "24 B per iteration (allowed 0 B)"));
     let titles: Vec<&str> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
@@ -719,7 +734,7 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
         let among = after_another(Process::confirm(), 91, |p, i| {
             p.alloc(3, 48, if i == 0 { together } else { more });
         });
-        of_test(&report(&in_company(screen, again, Ok(among)), &GatePolicy::default())).verdict
+        of_test(&report_of(&in_company(screen, again, Ok(among)))).verdict
     };
     assert_eq!(judged(8, 9, 0), Verdict::Pass);
     assert_eq!(judged(8, 8, 0), Verdict::Warn, "no chance is seen");
@@ -741,7 +756,7 @@ fn a_number_that_chance_decides_once_in_each_process_is_a_one_time_cost() {
         among.run(TEST, i, |p| once(p, i));
     }
     let input = in_company(screen.end(), repeated(91, once), Ok(among.end()));
-    let verdict = of_test(&report(&input, &GatePolicy::default())).verdict;
+    let verdict = of_test(&report_of(&input)).verdict;
     assert_eq!(verdict, Verdict::Warn, "the blocks of other tests are no chance");
 }
 
@@ -756,7 +771,7 @@ fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
         let screen = screened(|p| p.alloc(stack, size, 1));
         let alone = repeated(91, |_, _| ());
         let input = repeated_alone(screen, alone);
-        let test = report(&input, &GatePolicy::default()).suites.remove(0).tests.remove(0);
+        let test = report_of(&input).suites.remove(0).tests.remove(0);
         assert_eq!(test.verdict, verdict, "{stack}, {size} B: {}", test.reason);
     }
 }
@@ -765,12 +780,7 @@ fn a_list_of_functions_that_run_at_exit_is_a_one_time_cost_of_any_test() {
 fn a_confirming_run_that_breaks_is_an_error() {
     let screen = || screened(|p| p.alloc(3, 100, 1));
     let input = confirmed_by(screen(), ConfirmationInput::Broken("its program is gone".to_owned()));
-    assert_verdict(
-        &input,
-        &GatePolicy::default(),
-        Verdict::Error,
-        "when it was repeated: its program is gone",
-    );
+    assert_judged(&input, Verdict::Error, "when it was repeated: its program is gone");
 
     let mut again = Process::confirm();
     (0..4).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 100, 1)));
@@ -778,7 +788,7 @@ fn a_confirming_run_that_breaks_is_an_error() {
     let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(11) };
     let input = repeated_alone(screen(), crashed);
     let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason);
+    assert_judged(&input, Verdict::Error, reason);
 
     // The first execution worked. If memory ran out, the test may leak that much.
     for (signal, verdict, exit_code, reason) in [
@@ -805,14 +815,14 @@ fn a_confirming_run_that_breaks_is_an_error() {
 
     let input = repeated_alone(screen(), Process::confirm().end());
     let reason = "when it was repeated: no iteration of it was recorded";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason);
+    assert_judged(&input, Verdict::Error, reason);
 }
 
 #[test]
 fn few_iterations_are_no_proof_of_a_leak() {
     let input = screened_and_repeated(4, |p, _| p.alloc(3, 100, 1));
     let reason = "inconclusive: between 100 B and 100 B per iteration after 3 iterations, too few to call it a leak (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason);
+    assert_judged(&input, Verdict::Warn, reason);
 }
 
 /// The user's `--gtest_repeat=12` with two tests in turn: each test has its own growth.
@@ -829,7 +839,7 @@ fn repetitions_by_the_user_are_judged_by_what_each_test_did() {
             }
         });
     }
-    let report = report(&run_once(p.end()), &GatePolicy::default());
+    let report = report_of(&run_once(p.end()));
     let found: Vec<_> =
         report.suites[0].tests.iter().map(|t| (t.id.as_str(), t.verdict, t.reason.as_str())).collect();
     assert_eq!(
@@ -851,7 +861,7 @@ fn repetitions_by_the_user_are_judged_by_what_each_test_did() {
 /// Id, title and innermost function of each leak.
 fn os_leaks(report: &RunReport) -> Vec<(String, String, Option<String>)> {
     let leaks = only(report).leaks.iter();
-    let innermost = |leak: &memgate_model::Leak| leak.frames.first().and_then(|f| f.function.clone());
+    let innermost = |leak: &Leak| leak.frames.first().and_then(|f| f.function.clone());
     let mut leaks: Vec<_> =
         leaks.map(|leak| (leak.id.clone(), leak.title.clone(), innermost(leak))).collect();
     leaks.sort_by(|a, b| a.2.cmp(&b.2));
@@ -868,7 +878,7 @@ fn descriptors_and_threads_are_leaks_of_the_place_they_come_from() {
         p.spawn("worker-1", 6);
         p.threads.push("pool-1");
     });
-    let leaks = os_leaks(&report(&input, &GatePolicy::default()));
+    let leaks = os_leaks(&report_of(&input));
     let told: Vec<_> =
         leaks.iter().map(|(_, title, function)| (title.as_str(), function.as_deref())).collect();
     let want = [
@@ -885,10 +895,7 @@ fn descriptors_and_threads_are_leaks_of_the_place_they_come_from() {
     assert_eq!(ids.len(), 5);
     // These ids are in users' waivers.
     assert_eq!(leaks[1].0, "o1-82c02069f42e62cc");
-    let waived = GatePolicy {
-        waivers: vec![waiver(WaiverMatch::Leak(leaks[1].0.clone()), None)],
-        ..GatePolicy::default()
-    };
+    let waived = waiving([waiver(WaiverMatch::Leak(leaks[1].0.clone()), None)]);
     assert_verdict(
         &input,
         &waived,
@@ -906,7 +913,7 @@ fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
         p.mapped(4, MappedKind::File, 1, 8192 * i);
         p.mapped(5, MappedKind::Anonymous, 1, 1 << 20);
     });
-    let judged = report(&input, &GatePolicy::default());
+    let judged = report_of(&input);
     let test = only(&judged);
     let told: Vec<_> =
         test.leaks.iter().map(|leak| (leak.kind, leak.title.as_str(), leak.bytes_per_iteration)).collect();
@@ -919,9 +926,7 @@ fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
     assert_eq!(test.one_time.len(), 1, "{:?}", test.one_time);
     assert_eq!(test.reason, "72.0 KiB of mapped memory per iteration (allowed 0 B)");
     // These ids are in users' waivers.
-    let ids: Vec<_> = test.leaks.iter().map(|leak| leak.id.clone()).collect();
-    let waivers = ids.into_iter().map(|id| waiver(WaiverMatch::Leak(id), None)).collect();
-    let waived = report(&input, &GatePolicy { waivers, ..GatePolicy::default() });
+    let waived = report(&input, &waiving_ids(&test.leaks));
     assert_eq!(only(&waived).verdict, Verdict::Pass, "{}", only(&waived).reason);
 }
 
@@ -932,18 +937,17 @@ fn mappings_that_were_lost_are_not_measured() {
     let lost = Mappings { boundary: 0, lost: true, mapped: Vec::new() };
     screen.run(TEST, 0, |p| p.frame(Frame::Mappings(lost)));
     let input = run_once(screen.end());
-    let judged = report(&input, &GatePolicy::default());
+    let judged = report_of(&input);
     assert_eq!(only(&judged).verdict, Verdict::Error);
     assert!(only(&judged).reason.starts_with("not measured: not all mappings"), "{}", only(&judged).reason);
-    let mut policy = GatePolicy::default();
-    policy.defaults.retain(|limit| limit.metric != Metric::NativeMappedBytes);
-    assert_eq!(only(&report(&input, &policy)).verdict, Verdict::Pass);
+    let unlimited = report(&input, &without_limit(Metric::NativeMappedBytes));
+    assert_eq!(only(&unlimited).verdict, Verdict::Pass);
 }
 
 #[test]
 fn descriptors_from_another_place_each_time_are_a_leak_of_their_name() {
     let input = screened_and_repeated(20, |p, i| p.open("socket:[17]", 3 + i));
-    let leaks = os_leaks(&report(&input, &GatePolicy::default()));
+    let leaks = os_leaks(&report_of(&input));
     let id = crate::signature::os_id("descriptor", "socket:[…]");
     assert_eq!(leaks, [(id, "1 × descriptor socket:[…]".to_owned(), None)]);
 }
@@ -951,11 +955,11 @@ fn descriptors_from_another_place_each_time_are_a_leak_of_their_name() {
 #[test]
 fn a_waiver_limited_to_tests_covers_no_other() {
     let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
-    let id = only(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
+    let id = only(&report_of(&input)).leaks[0].id.clone();
     let limited = |suite: &'static str| {
         let test = TestPattern::new(format!("{suite}::*"), move |asked, test| asked == suite && test == TEST);
         let waiver = Waiver { test: Some(test), ..waiver(WaiverMatch::Leak(id.clone()), None) };
-        GatePolicy { waivers: vec![waiver], ..GatePolicy::default() }
+        waiving([waiver])
     };
     let covered = report(&input, &limited("engine"));
     assert_eq!(only(&covered).verdict, Verdict::Pass);
@@ -977,7 +981,7 @@ pub(crate) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
 #[test]
 fn a_waiver_covers_its_leak_until_its_day_has_passed() {
     let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
-    let id = only(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
+    let id = only(&report_of(&input)).leaks[0].id.clone();
     let fails = (Verdict::Fail, "37 B per iteration (allowed 0 B)");
     let passes = (Verdict::Pass, "1 leak waived: the figures are without it");
     let frame =
@@ -1008,8 +1012,7 @@ fn a_waiver_covers_one_leak_and_not_the_one_beside_it() {
         p.alloc(4, 37, 1);
     });
     let pattern = FramePattern::new("*!leak_3", |name| name.ends_with("!leak_3"));
-    let policy =
-        GatePolicy { waivers: vec![waiver(WaiverMatch::Frame(pattern), None)], ..GatePolicy::default() };
+    let policy = waiving([waiver(WaiverMatch::Frame(pattern), None)]);
     assert_verdict(&input, &policy, Verdict::Fail, "37 B per iteration (allowed 0 B)");
 }
 
@@ -1017,7 +1020,7 @@ fn a_waiver_covers_one_leak_and_not_the_one_beside_it() {
 fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
     let mut input = screened_and_repeated(8, |_, _| ());
     let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
-    let policy = GatePolicy { waivers: vec![unused], ..GatePolicy::default() };
+    let policy = waiving([unused]);
     assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::Unused);
     let fixed = [("n1-0000000000000000".to_owned(), "b2".to_owned())].into();
     let stale = GatePolicy { fixed: (fixed, Level::Fail), ..policy.clone() };
@@ -1033,7 +1036,7 @@ fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
 #[test]
 fn a_waiver_may_be_needed_by_what_failed_or_was_not_measured() {
     let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
-    let policy = GatePolicy { waivers: vec![unused], ..GatePolicy::default() };
+    let policy = waiving([unused]);
     let state = |input: &RunInput| report(input, &policy).waivers[0].state;
     let mut failed = screened_and_repeated(8, |_, _| ());
     failed.command_status = Some(1);
@@ -1056,22 +1059,17 @@ fn the_users_own_failures_are_not_judged_and_never_hidden() {
     assert_ends(&failed, &GatePolicy::default(), Verdict::NotJudged, reason, 1);
     let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
     assert_verdict(&failed, &lenient, Verdict::NotJudged, reason);
-    assert_verdict(
-        &leaking(Outcome::Skipped),
-        &GatePolicy::default(),
-        Verdict::NotJudged,
-        "the test was skipped",
-    );
+    assert_judged(&leaking(Outcome::Skipped), Verdict::NotJudged, "the test was skipped");
 
     let mut screen = Process::screen();
     screen.run(TEST, 0, |_| ());
     let input = run_of(suite(vec![screen.end_with(GoodbyeReason::Exit, Some(3)).into()]));
-    let report_ = report(&input, &GatePolicy::default());
+    let report_ = report_of(&input);
     assert_eq!((report_.verdict, report_.exit_code), (Verdict::Pass, 1));
     assert_eq!(report_.suites[0].reason, "its process ended with status 3 though no test failed");
     let mut input = run_once(screened(|_| ()));
     input.command_status = Some(8);
-    let failed = report(&input, &GatePolicy::default());
+    let failed = report_of(&input);
     assert_eq!((failed.verdict, failed.exit_code), (Verdict::NotJudged, 1));
     assert_eq!(
         failed.errors[0].what,
@@ -1083,7 +1081,7 @@ fn the_users_own_failures_are_not_judged_and_never_hidden() {
     on_device.runner = Runner::Instrumentation;
     on_device.problems =
         vec![super::suite::problem("app", "not measured: the process crashed", "look at its log")];
-    let crashed = report(&input, &GatePolicy::default());
+    let crashed = report_of(&input);
     assert_eq!((crashed.verdict, crashed.exit_code, crashed.errors.len()), (Verdict::Error, 1, 0));
     assert_eq!(crashed.suites[0].reason, "not measured: the process crashed; look at its log");
 }
@@ -1098,7 +1096,7 @@ fn threads_that_waited_nowhere_are_named_only_where_a_test_hung() {
         let mut record = screen.cut();
         record.last_threads.iter_mut().for_each(|thread| thread.waits_in = "0".to_owned());
         let input = run_of(suite(vec![ProcessInput { record, ending }]));
-        report(&input, &GatePolicy::default()).suites[0].tests[0].reason.clone()
+        report_of(&input).suites[0].tests[0].reason.clone()
     };
     let crashed = reason(Ending::Signalled(11));
     assert!(crashed.starts_with("its process was ended by signal 11 (SIGSEGV); run it alone"), "{crashed}");
@@ -1135,7 +1133,7 @@ fn a_test_that_does_not_end_is_an_error_with_its_last_curve() {
         ),
     ];
     for (ending, outcome, reason) in cases {
-        let report = report(&broken(ending), &GatePolicy::default());
+        let report = report_of(&broken(ending));
         let tests = &report.suites[0].tests;
         assert_eq!((tests[0].verdict, tests[1].verdict), (Verdict::Pass, Verdict::Error));
         assert_eq!((tests[1].outcome, tests[1].reason.as_str()), (outcome, reason));
@@ -1185,25 +1183,25 @@ fn what_was_not_measured_never_passes() {
         ),
     ];
     for (input, reason) in cases {
-        assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason);
+        assert_judged(&input, Verdict::Error, reason);
     }
-    assert_verdict(&measured_with(&same, Some(ErrorCode::Other)), &GatePolicy::default(), Verdict::Pass, "");
+    assert_judged(&measured_with(&same, Some(ErrorCode::Other)), Verdict::Pass, "");
 }
 
 #[test]
 fn a_suite_without_a_test_is_an_error() {
     let reason = |suite: SuiteInput| {
-        let report = report(&run_of(suite), &GatePolicy::default());
+        let report = report_of(&run_of(suite));
         assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
         report.suites[0].reason.clone()
     };
     assert_eq!(reason(suite(vec![])), "no test ran");
-    assert_eq!(reason(suite(vec![Process::screen().end().into()])), "no test ran");
+    assert_eq!(reason(suite(vec![process(|_| ()).into()])), "no test ran");
     let empty = |may_be_empty| {
-        let mut record = Process::screen().end();
+        let mut record = process(|_| ());
         record.iterations = 1;
         let run = RunInput { may_be_empty, ..run_once(record) };
-        report(&run, &GatePolicy::default())
+        report_of(&run)
     };
     let shard = empty(true);
     assert_eq!((shard.verdict, shard.exit_code), (Verdict::Pass, 0), "an empty shard is no error");
@@ -1217,7 +1215,7 @@ fn a_suite_without_a_test_is_an_error() {
         p.end()
     };
     assert_eq!(reason(suite(vec![blind.into()])), "not measured: it is linked statically");
-    let nothing = report(&RunInput::default(), &GatePolicy::default());
+    let nothing = report_of(&RunInput::default());
     assert_eq!((nothing.verdict, nothing.exit_code, nothing.errors.len()), (Verdict::Error, 2, 1));
 }
 
@@ -1226,7 +1224,7 @@ fn a_process_that_vanishes_after_its_tests_is_an_error_of_the_suite() {
     let mut p = Process::screen();
     p.run(TEST, 0, |_| ());
     let lost = ProcessInput { record: p.without_os().cut(), ending: Ending::Signalled(9) };
-    let report = report(&run_of(suite(vec![lost])), &GatePolicy::default());
+    let report = report_of(&run_of(suite(vec![lost])));
     assert_eq!(report.verdict, Verdict::Error);
     assert!(
         report.suites[0].reason.starts_with("after Map.insert, its process was ended by signal 9 (SIGKILL)")
@@ -1238,7 +1236,7 @@ fn a_process_that_vanishes_after_its_tests_is_an_error_of_the_suite() {
 fn damage_is_an_error_and_what_was_read_before_is_used() {
     let mut record = screened(|p| p.alloc(3, 100, 1));
     record.damaged = Some("damaged frame at byte 4711".to_owned());
-    let report = report(&run_once(record), &GatePolicy::default());
+    let report = report_of(&run_once(record));
     assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
     assert_eq!(report.suites[0].reason, "its recording is damaged: damaged frame at byte 4711");
     assert_eq!(only(&report).verdict, Verdict::Warn);
@@ -1251,7 +1249,7 @@ fn children_that_a_test_forked_are_no_tests() {
     child.frames[0].0 = Frame::Hello(Hello { role: ProcessRole::ForkChild, ..hello() });
     child.start(TEST, 0);
     let child = ProcessInput { record: child.cut(), ending: Ending::Signalled(6) };
-    let report = report(&run_of(suite(vec![p.into(), child])), &GatePolicy::default());
+    let report = report_of(&run_of(suite(vec![p.into(), child])));
     assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
 }
 
@@ -1268,7 +1266,7 @@ fn what_children_of_a_plain_program_end_with_is_told() {
         ProcessInput::from(child.end_with(reason, Some(0)))
     };
     let program = |children: Vec<ProcessInput>| {
-        let mut run = process_suite(Process::screen().end(), &[]);
+        let mut run = process_suite(process(|_| ()), &[]);
         run.suites[0].screen.extend(children);
         run
     };
@@ -1289,34 +1287,46 @@ fn what_children_of_a_plain_program_end_with_is_told() {
     passes(child(GoodbyeReason::Exit, (8, 0)), "what it has is its parent's");
     passes(child(GoodbyeReason::Exit, (4096, 1)), "the C library's buffer of a stream");
     passes(child(GoodbyeReason::Exec, (8, 10)), "another program");
-    let mut gtest = suite(vec![Process::screen().end().into()]);
+    let mut gtest = suite(vec![process(|_| ()).into()]);
     gtest.screen.extend(two());
     assert!(!report(&run_of(gtest), &default).suites[0].reason.contains("children"), "death tests");
 }
 
-pub(super) fn process_suite(screen: ProcessRecord, lengths: &[(u64, u64)]) -> RunInput {
-    let run = |&(n, live): &(u64, u64)| {
-        let mut p = Process::screen();
-        p.alloc(3, 8, live);
-        p.alloc(5, 4096, 1);
-        p.works(n);
-        Repetition { n, process: p.end().into() }
-    };
+/// The records of a screen of [`Process`] whose body is the whole process.
+fn process(body: impl FnOnce(&mut Process)) -> ProcessRecord {
+    let mut p = Process::screen();
+    body(&mut p);
+    p.end()
+}
+
+/// A plain program, repeated with these lengths.
+fn of_lengths(
+    screen: impl Into<ProcessInput>,
+    lengths: impl IntoIterator<Item = u64>,
+    body: impl Fn(&mut Process, u64),
+) -> RunInput {
     let mut suite = SuiteInput { boundary: BoundaryQuality::Process, ..suite(vec![screen.into()]) };
-    if !lengths.is_empty() {
-        let runs = lengths.iter().map(run).collect();
+    let run = |n| Repetition { n, process: process(|p| body(p, n)).into() };
+    let runs: Vec<_> = lengths.into_iter().map(run).collect();
+    if !runs.is_empty() {
         suite.confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs));
     }
     run_of(suite)
 }
 
+/// A plain program, with the lengths of its repetitions and the blocks that each leaves.
+pub(super) fn process_suite(screen: impl Into<ProcessInput>, lengths: &[(u64, u64)]) -> RunInput {
+    let live: BTreeMap<u64, u64> = lengths.iter().copied().collect();
+    of_lengths(screen, lengths.iter().map(|(n, _)| *n), |p, n| {
+        p.alloc(3, 8, live[&n]);
+        p.alloc(5, 4096, 1);
+        p.works(n);
+    })
+}
+
 #[test]
 fn a_whole_process_is_judged_by_runs_of_different_length() {
-    let screen = || {
-        let mut p = Process::screen();
-        p.alloc(3, 8, 10);
-        p.end()
-    };
+    let screen = || process(|p| p.alloc(3, 8, 10));
     let default = GatePolicy::default();
     let reason = "not judged: 80 B in 10 allocations alive at exit; to have it judged, write {n} for the number in \
                   the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
@@ -1324,7 +1334,7 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     assert_verdict(&process_suite(screen(), &[]), &default, Verdict::Warn, reason);
     let told = report(&process_suite(screen(), &[]), &default);
     assert_eq!(only(&told).leaks.len(), 1, "with its stack");
-    assert_verdict(&process_suite(Process::screen().end(), &[]), &default, Verdict::Pass, "");
+    assert_verdict(&process_suite(process(|_| ()), &[]), &default, Verdict::Pass, "");
     let leaks = [(10, 10), (20, 20), (30, 30), (40, 40), (50, 50)];
     assert_verdict(
         &process_suite(screen(), &leaks),
@@ -1346,16 +1356,13 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
 
 #[test]
 fn a_vector_of_a_plain_program_that_grows_from_several_places_is_one_leak() {
-    let run = |(at, n): (u32, u64)| {
-        let mut p = Process::screen();
-        p.alloc(1 + at % 3, 8 * n, 1);
+    let grows = |p: &mut Process, stack, n| {
+        p.alloc(stack, 8 * n, 1);
         p.works(n);
-        Repetition { n, process: p.end().into() }
     };
-    let mut suite = SuiteInput { boundary: BoundaryQuality::Process, ..suite(vec![run((0, 1)).process]) };
-    let runs = (0..).zip([10, 20, 30, 40, 50]).map(run).collect();
-    suite.confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs));
-    let report = report(&run_of(suite), &GatePolicy::default());
+    let stack = |n: u64| 1 + u32::try_from(n / 10 - 1).unwrap() % 3;
+    let run = of_lengths(process(|p| grows(p, 1, 1)), [10, 20, 30, 40, 50], |p, n| grows(p, stack(n), n));
+    let report = report_of(&run);
     let test = only(&report);
     let titles: Vec<_> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
     assert_eq!(test.verdict, Verdict::Fail);
@@ -1366,17 +1373,12 @@ fn a_vector_of_a_plain_program_that_grows_from_several_places_is_one_leak() {
 #[test]
 fn a_leak_beside_memory_that_comes_and_goes_is_told_with_its_own_figure() {
     let noise = [4, 9, 1, 5, 2, 3];
-    let runs = (5..).zip(noise).map(|(n, others)| {
-        let mut p = Process::screen();
+    let run = of_lengths(process(|_| ()), 5..11, |p, n| {
         p.alloc(3, 77, n);
-        p.alloc(5, 100, others);
+        p.alloc(5, 100, noise[usize::try_from(n).unwrap() - 5]);
         p.works(n);
-        Repetition { n, process: p.end().into() }
     });
-    let mut input = process_suite(Process::screen().end(), &[(1, 0)]);
-    input.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs.collect()));
-    let reason = "77 B per repetition in one place (allowed 0 B)";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason);
+    assert_judged(&run, Verdict::Fail, "77 B per repetition in one place (allowed 0 B)");
 }
 
 /// Regression test: only memory was compared, so the program passed with all of these.
@@ -1393,14 +1395,13 @@ fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
     let why = "not judged: 64.0 KiB of mapped memory, 2 descriptors, 1 thread alive at exit; to have it judged, write {n} \
                for the number in the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
                if its test framework has no such argument: memgate docs agent";
-    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, why);
-    let judged = report(&input, &GatePolicy::default());
+    assert_judged(&input, Verdict::Warn, why);
+    let judged = report_of(&input);
     let leaks = &only(&judged).leaks;
     let titles: Vec<_> = leaks.iter().map(|leak| leak.title.as_str()).collect();
     let want = ["1 mapping of anonymous memory, 64.0 KiB", "2 × descriptor /log", "1 × thread worker-…"];
     assert_eq!(titles, want);
-    let waivers = leaks.iter().map(|leak| waiver(WaiverMatch::Leak(leak.id.clone()), None)).collect();
-    let waived = report(&input, &GatePolicy { waivers, ..GatePolicy::default() });
+    let waived = report(&input, &waiving_ids(leaks));
     assert_eq!((only(&waived).verdict, only(&waived).reason.as_str()), (Verdict::Pass, "3 leaks waived"));
     let mut off = GatePolicy::default();
     off.defaults.retain(|limit| limit.metric == Metric::NativeLiveBytes);
@@ -1412,18 +1413,14 @@ fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
 #[test]
 fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
     let judged = |kept: &dyn Fn(u64) -> u64, freed: &dyn Fn(u64) -> u64| {
-        let mut run = process_suite(Process::screen().end(), &[(10, 0)]);
-        let lengths = [10, 20, 30, 40, 50].map(|n| {
-            let mut p = Process::screen();
+        let run = of_lengths(process(|_| ()), [10, 20, 30, 40, 50], |p, n| {
             p.alloc(3, 8, kept(n));
             p.alloc(5, 16, freed(n));
             p.works(n);
             p.main_ends();
             p.free(5, 16, freed(n));
-            Repetition { n, process: p.end().into() }
         });
-        run.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(lengths.into()));
-        report(&run, &GatePolicy::default())
+        report_of(&run)
     };
     let at_main = judged(&|_| 3, &|n| n);
     let reason = "16 B per repetition at the end of main, freed only by exit handlers (allowed 0 B)";
@@ -1442,18 +1439,11 @@ fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
 #[test]
 fn a_program_whose_allocations_do_not_follow_the_repetitions_is_not_judged() {
     let judged = |counts: &[u64], made: &dyn Fn(u64) -> u64| {
-        let mut screen = Process::screen();
-        screen.alloc(3, 8, 1);
-        let mut run = process_suite(screen.end(), &[(4, 0)]);
-        let lengths = counts.iter().map(|n| {
-            let mut p = Process::screen();
-            p.alloc(3, 8, 1 + made(*n));
-            p.free(3, 8, made(*n));
-            Repetition { n: *n, process: p.end().into() }
+        let run = of_lengths(process(|p| p.alloc(3, 8, 1)), counts.iter().copied(), |p, n| {
+            p.alloc(3, 8, 1 + made(n));
+            p.free(3, 8, made(n));
         });
-        let lengths = ConfirmationInput::Lengths(lengths.collect());
-        run.suites[0].confirmations.insert("engine".to_owned(), lengths);
-        let report = report(&run, &GatePolicy::default());
+        let report = report_of(&run);
         let test = only(&report);
         (test.verdict, test.reason.clone())
     };
@@ -1487,27 +1477,17 @@ fn a_program_whose_allocations_do_not_follow_the_repetitions_is_not_judged() {
 #[test]
 fn a_program_that_allocates_nothing_more_with_more_repetitions_is_not_judged() {
     let ignores = |opens: &dyn Fn(u64) -> u64| {
-        let mut screen = Process::screen();
-        screen.alloc(3, 8, 1);
-        let mut run = process_suite(screen.end(), &[(4, 0)]);
-        let lengths = [4, 8, 12].map(|n| {
-            let mut p = Process::screen();
+        of_lengths(process(|p| p.alloc(3, 8, 1)), [4, 8, 12], |p, n| {
             p.alloc(3, 8, 1);
             (0..opens(n)).for_each(|_| p.open("/log", 6));
-            Repetition { n, process: p.end().into() }
-        });
-        run.suites[0].confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(lengths.into()));
-        run
+        })
     };
-    let mut policy = GatePolicy::default();
     let why = "not judged: with 4 repetitions it made 1 allocation, with 12 as many, so it seems not to repeat its work; if \
                the work allocates nothing, switch native.live_bytes off for it";
-    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Warn, why);
-    assert!(!only(&report(&ignores(&|_| 0), &policy)).confirmed);
-    let opens = "1 descriptor per repetition (allowed 0)";
-    assert_verdict(&ignores(&|n| n), &policy, Verdict::Fail, opens);
-    policy.defaults.retain(|limit| limit.metric != Metric::NativeLiveBytes);
-    assert_verdict(&ignores(&|_| 0), &policy, Verdict::Pass, "");
+    assert_judged(&ignores(&|_| 0), Verdict::Warn, why);
+    assert!(!only(&report_of(&ignores(&|_| 0))).confirmed);
+    assert_judged(&ignores(&|n| n), Verdict::Fail, "1 descriptor per repetition (allowed 0)");
+    assert_verdict(&ignores(&|_| 0), &without_limit(Metric::NativeLiveBytes), Verdict::Pass, "");
 }
 
 #[test]
@@ -1525,43 +1505,36 @@ fn a_process_that_never_said_goodbye_is_no_pass() {
         record.goodbye = None;
         ProcessInput { record, ending: Ending::Signalled(9) }
     };
-    let screen = || Process::screen().end();
     let how = "its process was ended by signal 9 (SIGKILL); last seen: main in futex_wait";
-    let mut whole = process_suite(screen(), &[]);
-    whole.suites[0].screen = vec![killed(screen())];
+    let whole = process_suite(killed(process(|_| ())), &[]);
     let reason = format!("{how}; who killed it? the kernel does if memory runs out (`dmesg` shows that)");
     assert_ends(&whole, &GatePolicy::default(), Verdict::Error, &reason, 1);
 
-    let mut lengths = process_suite(screen(), &[(10, 7), (20, 7), (30, 7)]);
-    let mut clean = Process::screen();
-    clean.alloc(3, 8, 7);
-    let run = Repetition { n: 40, process: killed(clean.end()) };
+    let left = |p: &mut Process| p.alloc(3, 8, 7);
+    let mut lengths = process_suite(process(left), &[(10, 7), (20, 7), (30, 7)]);
+    let run = Repetition { n: 40, process: killed(process(left)) };
     if let Some(ConfirmationInput::Lengths(runs)) = lengths.suites[0].confirmations.get_mut("engine") {
         runs.push(run);
     }
-    let mut left = Process::screen();
-    left.alloc(3, 8, 7);
-    lengths.suites[0].screen = vec![left.end().into()];
     let reason = format!("with 40 repetitions: {how}");
-    assert_verdict(&lengths, &GatePolicy::default(), Verdict::Error, &reason);
+    assert_judged(&lengths, Verdict::Error, &reason);
 
     let mut repeated = screened_and_repeated(12, |p, _| p.alloc(3, 8, 1));
     if let Some(ConfirmationInput::Repeated(again)) = repeated.suites[0].confirmations.get_mut(TEST) {
         *again = Arc::new(killed(again.record.clone()));
     }
     let reason = format!("when it was repeated: after 12 iterations {how}");
-    assert_verdict(&repeated, &GatePolicy::default(), Verdict::Error, &reason);
+    assert_judged(&repeated, Verdict::Error, &reason);
 }
 
 #[test]
 fn a_process_that_became_another_program_is_not_measured_and_has_not_failed() {
-    let mut record = Process::screen().end();
+    let mut record = process(|_| ());
     (record.end, record.goodbye) = (None, None);
-    let mut run = process_suite(Process::screen().end(), &[]);
-    run.suites[0].screen = vec![ProcessInput { record, ending: Ending::Exited(0) }];
+    let run = process_suite(ProcessInput { record, ending: Ending::Exited(0) }, &[]);
     let reason = "not measured: its process became another program (exec), or ended past the C library; \
                   measure the other program, or let it end by exit";
-    assert_verdict(&run, &GatePolicy::default(), Verdict::Error, reason);
+    assert_judged(&run, Verdict::Error, reason);
 }
 
 #[test]
@@ -1585,14 +1558,7 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
         ),
     ];
     for (bound, verdict, reason) in cases {
-        let rule = Rule {
-            metric: Metric::OsRss,
-            matches: NamePattern::new(|_| true),
-            of_tests: HashMap::new(),
-            limits: vec![limit(bound)],
-        };
-        let policy = GatePolicy { rules: vec![rule], ..GatePolicy::default() };
-        let report = report(&input, &policy);
+        let report = report(&input, &ruled(Metric::OsRss, vec![limit(bound)]));
         assert_eq!((report.suites[0].verdict, report.suites[0].reason.as_str()), (verdict, reason));
         assert_eq!(report.suites[0].metrics[&Metric::OsRss].value, 10e6);
     }
@@ -1633,8 +1599,7 @@ fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
     let unwaived = leaks(&GatePolicy::default());
     let [(one, false), (other, false)] = unwaived.as_slice() else { panic!("{unwaived:?}") };
     assert_ne!(one, other);
-    let waivers = vec![waiver(WaiverMatch::Leak(one.clone()), None)];
-    let waived = leaks(&GatePolicy { waivers, ..GatePolicy::default() });
+    let waived = leaks(&waiving([waiver(WaiverMatch::Leak(one.clone()), None)]));
     assert_eq!(waived, [(one.clone(), true), (other.clone(), false)]);
 }
 
@@ -1653,8 +1618,7 @@ fn a_vector_that_grows_from_several_places_is_one_leak_of_its_test() {
         }
     };
     let told = |executions: u32, waivers: Vec<Waiver>| {
-        let policy = GatePolicy { waivers, ..GatePolicy::default() };
-        let mut report = report(&screened_and_repeated(executions, grows), &policy);
+        let mut report = report(&screened_and_repeated(executions, grows), &waiving(waivers));
         let mut test = report.suites.remove(0).tests.remove(0);
         assert!(test.one_time.is_empty() && !test.reason.contains("one-time"), "{}", test.reason);
         (test.verdict, test.leaks.remove(0), test.leaks.len())

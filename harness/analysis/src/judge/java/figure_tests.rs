@@ -1,30 +1,28 @@
 //! JVM suites whose figures are uneven, or whose leak ends the virtual machine.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use memgate_model::{Metric, TestReport, Verdict};
 use memgate_wire::java::{ClassCount, JavaExhausted};
 use memgate_wire::{Frame, Outcome};
 
-use super::tests::{CLASS, TEST, confirmed, evicts, report, rounds, suite};
-use crate::input::{ConfirmationInput, RunInput};
+use super::tests::{
+    CLASS, TEST, again, confirmed, evicts, repeated, report, report_of, rounds, suite, unconfirmed, waiver,
+    waiving,
+};
+use crate::input::ConfirmationInput;
 use crate::java::dsl::Jvm;
-use crate::policy::{GatePolicy, TextPattern, Waiver, WaiverMatch};
+use crate::policy::{TextPattern, WaiverMatch};
 use crate::record::ProcessRecord;
 
 const MIB: u64 = 1 << 20;
 
 /// Repeats one test alone.
 fn alone(iterations: u32, body: impl Fn(&mut Jvm, u32)) -> ConfirmationInput {
-    let mut jvm = Jvm::new();
-    (0..iterations).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
-    ConfirmationInput::Repeated(Arc::new(jvm.end().into()))
+    repeated("evicts", iterations, body)
 }
 
 fn judged(screen: Vec<ProcessRecord>, alone: ConfirmationInput) -> TestReport {
-    let input: RunInput = suite(screen, BTreeMap::from([(TEST.to_owned(), alone)]));
-    evicts(&report(&input, &GatePolicy::default())).clone()
+    let input = suite(screen, [(TEST, alone)]);
+    evicts(&report_of(&input)).clone()
 }
 
 /// Small arrays that come and go, like those of a pool's threads.
@@ -45,7 +43,7 @@ fn a_large_array_counts_by_its_bytes_where_the_number_of_arrays_is_uneven() {
         },
         |_| (),
     );
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let test = evicts(&report);
     assert_eq!(test.verdict, Verdict::Fail, "{test:#?}");
     let bytes = test.metrics[&Metric::JavaLiveBytes].value;
@@ -123,10 +121,9 @@ fn a_waived_leak_does_not_hide_that_another_class_may_grow() {
         jvm.tiles(12);
         jvm.add("com.example.Late", 1, 440 + u64::from(round));
     });
-    let input = suite(vec![screen], BTreeMap::from([(TEST.to_owned(), alone(37, body))]));
+    let input = suite(vec![screen], [(TEST, alone(37, body))]);
     let matches = WaiverMatch::Class(TextPattern::new("*", |_| true));
-    let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
-    let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
+    let policy = waiving([waiver(matches, None)]);
     let report = report(&input, &policy);
     let test = evicts(&report);
     assert!(
@@ -244,7 +241,7 @@ fn filling(test: &str, executions: u32, each: u64) -> Jvm {
 }
 
 fn full(executions: u32, each: u64) -> ConfirmationInput {
-    ConfirmationInput::Repeated(Arc::new(filling("evicts", executions, each).end().into()))
+    again(filling("evicts", executions, each))
 }
 
 #[test]
@@ -260,9 +257,9 @@ fn a_leak_that_fills_the_heap_fails_its_test_with_the_error_as_the_reason() {
         ("1 × byte[]", 20.0 * 1_048_576.0)
     );
     // It was not repeated alone: the report shows what the rounds saw.
-    let mut alone = suite(screen(), BTreeMap::new());
+    let mut alone = unconfirmed(screen());
     alone.suites[0].problems.clear();
-    let entry = report(&alone, &GatePolicy::default()).suites[0].tests.last().cloned().expect("an entry");
+    let entry = report_of(&alone).suites[0].tests.last().cloned().expect("an entry");
     assert!(entry.is_class && entry.verdict == Verdict::Warn, "{entry:#?}");
     assert!(entry.reason.contains("until memory ran out in round 6: OutOfMemoryError"), "{}", entry.reason);
 }
@@ -285,8 +282,7 @@ fn a_test_that_is_skipped_when_it_is_repeated_did_not_fail() {
     let mut jvm = Jvm::new();
     jvm.outcome = Outcome::Skipped;
     (0..2).for_each(|i| jvm.window(CLASS, "evicts", i, |_| ()));
-    let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
-    let test = judged(vec![rounds(|jvm, _| jvm.tiles(3))], again);
+    let test = judged(vec![rounds(|jvm, _| jvm.tiles(3))], again(jvm));
     assert_eq!(test.verdict, Verdict::Warn);
     assert!(test.reason.ends_with(
         "it is skipped when it runs alone, again and again: an assumption of it does not hold then"

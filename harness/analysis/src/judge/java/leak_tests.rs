@@ -1,14 +1,12 @@
 //! Tests of leaks of Java objects: the objects of one leak, its title, and its holder.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use memgate_model::{LeakKind, Metric, Verdict};
 
-use super::tests::{CLASS, ITERATIONS, TEST, confirmed, evicts, report, rounds, suite};
-use crate::input::ConfirmationInput;
+use super::tests::{
+    CLASS, ITERATIONS, TEST, again, confirmed, evicts, of_objects, only_leak, report, report_of, rounds,
+    suite, waiving,
+};
 use crate::java::dsl::Jvm;
-use crate::policy::{GatePolicy, TextPattern, Waiver, WaiverMatch};
 use crate::signature::java_id;
 
 #[test]
@@ -20,7 +18,7 @@ fn twelve_tiles_in_a_map_are_one_leak_named_by_class_and_holder() {
             jvm.site("com.example.Tile", "com.example.TileLoader", "load", "TileLoader.java", 31);
         },
     );
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let test = evicts(&report);
     assert_eq!((test.verdict, report.exit_code), (Verdict::Fail, 1), "{}", test.reason);
     let [leak] = test.leaks.as_slice() else { panic!("one leak: {:#?}", test.leaks) };
@@ -69,7 +67,7 @@ fn what_two_fields_hold_is_two_leaks() {
             jvm.held("com.example.Marker", &[(5, &list)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let titles: Vec<&str> = evicts(&report).leaks.iter().map(|leak| leak.title.as_str()).collect();
     assert_eq!(titles, ["12 × com.example.Tile", "5 × com.example.Marker"]);
 }
@@ -136,7 +134,7 @@ fn arrays_in_uneven_numbers_are_in_the_sum_of_what_holds_them() {
             jvm.held("com.example.Picture", &[(1, &list)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let test = evicts(&report);
     let [leak] = test.leaks.as_slice() else { panic!("one leak: {:#?}", test.leaks) };
     assert_eq!(leak.title, "1 × com.example.Picture");
@@ -158,7 +156,7 @@ fn an_array_that_a_larger_one_replaces_each_time_leaks() {
                 jvm.site("byte[]", "org.junit.Reflection", "methods", "Reflection.java", 1743);
             },
         );
-        evicts(&report(&input, &GatePolicy::default())).clone()
+        evicts(&report_of(&input)).clone()
     };
     let test = of(100);
     assert_eq!(test.verdict, Verdict::Fail, "{}", test.reason);
@@ -181,9 +179,9 @@ fn ids_survive_other_addresses_and_counts_but_not_another_field() {
         (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
         jvm.tiles_held(field, count);
         jvm.explained(CLASS, "evicts", ITERATIONS - 1);
-        let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
-        let input = suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), again)]));
-        report(&input, &GatePolicy::default()).suites[0].tests[1].leaks[0].id.clone()
+        let again = again(jvm);
+        let input = suite(vec![rounds(body)], [(TEST, again)]);
+        report_of(&input).suites[0].tests[1].leaks[0].id.clone()
     };
     let first = id(12, "cache", "com.example.A$$Lambda/0x00007f3c1c001000");
     assert_eq!(first, id(7, "cache", "com.example.A$$Lambda$3/0x0000000800c03000"));
@@ -230,7 +228,7 @@ fn what_only_follows_a_leak_belongs_to_it() {
                 }
             },
         );
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         let [leak] = evicts(&report).leaks.as_slice() else {
             panic!("{follows}: {:#?}", evicts(&report).leaks)
         };
@@ -267,8 +265,8 @@ fn the_way_of_a_leak_is_found_among_literals() {
             jvm.held("java.lang.String", &[(20, &literals), (5, &key), (5, &value)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!(
         (leak.title.as_str(), leak.holder[0].owner.as_str()),
         ("10 × java.lang.String", "com.example.Titles")
@@ -296,7 +294,7 @@ fn ways_of_other_instances_do_not_make_a_leak_of_their_own() {
             jvm.held_some(9, "java.lang.ref.SoftReference", &[(3, &caches)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let titles: Vec<_> = evicts(&report).leaks.iter().map(|leak| leak.title.as_str()).collect();
     assert_eq!(titles, ["1 × com.example.Plugin"]);
 }
@@ -325,8 +323,8 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
                 jvm.held_some(174, "java.lang.Object[]", &[(9, library)]);
             },
         );
-        let report = report(&input, &GatePolicy::default());
-        let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+        let report = report_of(&input);
+        let leak = only_leak(&report);
         let (title, owner, bytes) = match tiles {
             // This path is used only if no other is known.
             0 => ("174 × java.lang.Object[]", "java.lang.invoke.LambdaForm", 174.0 * 64.0),
@@ -360,8 +358,8 @@ fn arrays_in_several_fields_belong_to_what_has_these_fields() {
             jvm.held_some(11, "java.lang.Object[]", &ways);
         },
     );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Plugins", 256.0));
 }
 
@@ -381,8 +379,8 @@ fn an_array_that_is_replaced_each_time_is_not_held_by_what_holds_others() {
             );
         },
     );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!((leak.title.as_str(), leak.bytes_per_iteration), ("1 × com.example.Tile", 32.0));
 }
 
@@ -414,8 +412,8 @@ fn what_several_growing_classes_are_held_by_goes_before_what_holds_one() {
             jvm.held_some(5, "java.util.LinkedHashMap$Entry", &[(1, &entry)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!(leak.holder[0].owner, "java.io.DeleteOnExitHook", "{}", leak.title);
     assert_eq!(leak.bytes_per_iteration, 112.0);
 }
@@ -443,7 +441,7 @@ fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project(
                     jvm.held("sun.nio.fs.UnixPath", &[(1, way)]);
                 },
             );
-            let report = report(&input, &GatePolicy::default());
+            let report = report_of(&input);
             assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
         }
     }
@@ -462,7 +460,7 @@ fn status_messages_of_log4j_are_no_leak_but_what_they_hold_of_the_project_is() {
         ];
         let way: Vec<&str> = way.iter().map(String::as_str).collect();
         let input = confirmed(|jvm, _| jvm.add(holds, 2, 48), |jvm| jvm.held(holds, &[(2, way.as_slice())]));
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
     }
 }
@@ -489,7 +487,7 @@ fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {
                 jvm.sites("java.lang.Thread[]", sites);
             },
         );
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         (evicts(&report).verdict, evicts(&report).reason.clone())
     };
     let (passed, why) = verdict(1, 0, &[JUNIT]);
@@ -539,7 +537,7 @@ fn groups_of_threads_that_look_through_the_class_path_are_kotests_own_and_no_oth
                 jvm.sites("java.lang.Thread[]", &[start, begins]);
             },
         );
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         (evicts(&report).verdict, evicts(&report).reason.clone(), evicts(&report).leaks.clone())
     };
     const KOTEST: &str = "io.kotest.core.spec.Spec";
@@ -597,8 +595,8 @@ fn a_leak_that_the_jdk_holds_has_one_name_and_id_whatever_was_seen_of_it() {
                 );
             },
         );
-        let report = report(&input, &GatePolicy::default());
-        let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+        let report = report_of(&input);
+        let leak = only_leak(&report);
         assert_eq!(leak.title, "3 × java.lang.String", "{held:?}");
         assert_eq!(leak.holder[0].owner, "java.io.DeleteOnExitHook", "{held:?}");
         let call = leak.frames[0].function.clone().unwrap_or_default();
@@ -636,8 +634,8 @@ fn a_leak_that_the_jdk_holds_shows_where_its_own_class_was_allocated() {
             jvm.sites("com.example.Envelope", &[("com.example.Mail", "wraps", 16)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!(leak.title, "1 × com.example.Job");
     assert_eq!(leak.frames[0].function.as_deref(), Some("com.example.Desk.makes"));
 }
@@ -661,8 +659,8 @@ fn a_stack_through_the_project_with_as_many_samples_goes_before_one_through_a_li
                 jvm.sites("int[]", &[&beans, tests].concat());
             },
         );
-        let report = report(&input, &GatePolicy::default());
-        let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+        let report = report_of(&input);
+        let leak = only_leak(&report);
         leak.frames[0].function.clone().unwrap_or_default()
     };
     let test = ("com.example.TilesTest", "evicts", 56);
@@ -674,7 +672,7 @@ fn a_stack_through_the_project_with_as_many_samples_goes_before_one_through_a_li
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     assert_eq!(evicts(&report).leaks[0].title, "1 × thread pool-…-thread-…");
 }
 
@@ -689,9 +687,7 @@ fn a_waiver_of_the_objects_of_threads_covers_as_many_threads_of_that_name() {
             },
             |jvm| jvm.held("com.example.Worker", &[(1, of_worker)]),
         );
-        let matches = WaiverMatch::Class(TextPattern::new(waived, move |class| class == waived));
-        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
-        let report = report(&input, &GatePolicy { waivers: vec![waiver], ..GatePolicy::default() });
+        let report = report(&input, &waiving([of_objects(waived)]));
         let test = evicts(&report);
         let titles = test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.title.clone());
         (test.verdict, titles.collect::<Vec<_>>())
@@ -739,10 +735,7 @@ fn a_waiver_of_what_the_task_of_a_thread_holds_covers_the_thread() {
                 jvm.held("java.lang.Thread", &[(threads, &[thread])]);
             },
         );
-        let tile = TextPattern::new("com.example.Tile", |class| class == "com.example.Tile");
-        let matches = WaiverMatch::Class(tile);
-        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
-        let report = report(&input, &GatePolicy { waivers: vec![waiver], ..GatePolicy::default() });
+        let report = report(&input, &waiving([of_objects("com.example.Tile")]));
         let test = evicts(&report);
         let titles = test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.title.clone());
         (test.verdict, titles.collect::<Vec<_>>())
@@ -771,7 +764,7 @@ fn a_leaked_thread_has_the_stack_that_made_it_if_all_threads_of_its_name_come_fr
                 jvm.sites("java.lang.Thread", &[("com.example.Loader", "start", 120)]);
             },
         );
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         let leaks = evicts(&report).leaks.iter().filter(|leak| leak.kind == memgate_model::LeakKind::Os);
         let place = |leak: &memgate_model::Leak| leak.frames.first().and_then(|frame| frame.function.clone());
         leaks.map(|leak| (leak.title.clone(), place(leak))).collect::<Vec<_>>()
@@ -807,7 +800,7 @@ fn threads_of_a_pool_that_is_filling_are_inconclusive_and_a_leak_beside_them_fai
                 }
             },
         );
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         let test = evicts(&report);
         let titles: Vec<String> = test.leaks.iter().map(|leak| leak.title.clone()).collect();
         (test.verdict, test.reason.clone(), titles)
@@ -843,8 +836,8 @@ fn what_each_iteration_leaves_in_segments_of_a_queue_names_the_leak() {
             jvm.held("byte[]", &[(1, &channel)]);
         },
     );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!(leak.title, "1 × byte[]");
     assert_eq!(leak.holder[0].owner, "com.example.Pages");
 }

@@ -67,10 +67,9 @@ pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict
 mod tests {
     use memgate_wire::{Frame, Module, Modules};
 
-    use super::super::tests::{CLASS, report, rounds, suite};
+    use super::super::tests::{CLASS, report_of, rounds, unconfirmed};
     use super::*;
     use crate::java::dsl::Jvm;
-    use crate::policy::GatePolicy;
     use crate::record::ProcessRecord;
 
     /// The build's own run loaded a library of the project.
@@ -86,10 +85,10 @@ mod tests {
     #[test]
     fn native_memory_that_nobody_looked_at_is_told() {
         let told = |change: &dyn Fn(&mut JavaInput)| {
-            let mut input = suite(vec![rounds(|_, _| ())], std::collections::BTreeMap::new());
+            let mut input = unconfirmed(vec![rounds(|_, _| ())]);
             input.suites[0].screen = vec![build().into()];
             input.suites[0].java.as_mut().into_iter().for_each(change);
-            let suite = report(&input, &GatePolicy::default()).suites.remove(0);
+            let suite = report_of(&input).suites.remove(0);
             (suite.verdict, suite.reason)
         };
         let (verdict, why) = told(&|_| ());

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verdict};
+use memgate_model::{BoundaryQuality, Leak, Metric, RunReport, Runner, TestReport, Verdict};
 use memgate_wire::Outcome;
 
-use super::super::judge;
-use super::super::tests::figures_are_told_from_words;
-use crate::dsl::ByNumber;
+pub(super) use super::super::tests::{report, report_of, run_of, waiver, waiving};
 use crate::input::{ConfirmationInput, JavaInput, RunInput, SuiteInput};
 use crate::java::dsl::Jvm;
 use crate::policy::{GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern, Waiver, WaiverMatch};
@@ -40,12 +38,28 @@ fn alone(body: impl Fn(&mut Jvm, u32), explain: impl FnOnce(&mut Jvm)) -> Confir
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
     explain(&mut jvm);
     jvm.explained(CLASS, "evicts", ITERATIONS - 1);
+    again(jvm)
+}
+
+/// A test, or the whole class, repeated alone.
+pub(super) fn repeated(method: &str, iterations: u32, body: impl Fn(&mut Jvm, u32)) -> ConfirmationInput {
+    let mut jvm = Jvm::new();
+    (0..iterations).for_each(|i| jvm.window(CLASS, method, i, |jvm| body(jvm, i)));
+    again(jvm)
+}
+
+pub(super) fn again(jvm: Jvm) -> ConfirmationInput {
     ConfirmationInput::Repeated(Arc::new(jvm.end().into()))
+}
+
+/// A suite of which nothing was confirmed.
+pub(super) fn unconfirmed(rounds: Vec<ProcessRecord>) -> RunInput {
+    suite(rounds, BTreeMap::<String, _>::new())
 }
 
 pub(super) fn suite(
     rounds: Vec<ProcessRecord>,
-    confirmations: BTreeMap<String, ConfirmationInput>,
+    confirmations: impl IntoIterator<Item = (impl Into<String>, ConfirmationInput)>,
 ) -> RunInput {
     let suite = SuiteInput {
         name: "loaders".to_owned(),
@@ -54,7 +68,7 @@ pub(super) fn suite(
         screened: Duration::from_secs(4),
         screen: vec![build().into()],
         stacks: Vec::new(),
-        confirmations,
+        confirmations: confirmations.into_iter().map(|(id, run)| (id.into(), run)).collect(),
         lost: Duration::ZERO,
         takes_filter: false,
         problems: Vec::new(),
@@ -66,19 +80,31 @@ pub(super) fn suite(
         app_memory: None,
         heap: Vec::new(),
     };
-    RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
+    run_of(suite)
 }
 
 pub(super) fn confirmed(body: impl Fn(&mut Jvm, u32) + Copy, explain: impl FnOnce(&mut Jvm)) -> RunInput {
-    suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), alone(body, explain))]))
-}
-
-pub(super) fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
-    figures_are_told_from_words(judge(input, policy, &mut ByNumber))
+    suite(vec![rounds(body)], [(TEST, alone(body, explain))])
 }
 
 pub(super) fn evicts(report: &RunReport) -> &TestReport {
     report.suites[0].tests.iter().find(|test| test.id == TEST).expect("it ran")
+}
+
+/// The only leak of [`TEST`].
+pub(super) fn only_leak(report: &RunReport) -> &Leak {
+    let [leak] = evicts(report).leaks.as_slice() else { panic!("one leak: {:#?}", evicts(report).leaks) };
+    leak
+}
+
+/// The entry of the class as a whole.
+fn of_class(report: &RunReport) -> Option<&TestReport> {
+    report.suites[0].tests.iter().find(|test| test.is_class)
+}
+
+/// Waives the leaks of this class.
+pub(super) fn of_objects(class: &'static str) -> Waiver {
+    waiver(WaiverMatch::Class(TextPattern::new(class, move |of| of == class)), None)
 }
 
 #[test]
@@ -95,8 +121,8 @@ fn a_stack_through_a_class_on_the_way_goes_before_one_that_allocated_more() {
             &[("org.junit.Runner", "names", 4096), ("com.example.Titles", "remember", 240)],
         );
     });
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    let report = report_of(&input);
+    let leak = only_leak(&report);
     assert_eq!(leak.frames[0].function.as_deref(), Some("com.example.Titles.remember"));
 }
 
@@ -109,7 +135,7 @@ fn the_line_of_a_frame_that_holds_a_leak_is_not_in_its_id() {
             |jvm, _| jvm.add("com.example.Tile", 2, 24),
             |jvm| jvm.held("com.example.Tile", &[(2, &[root, &frame])]),
         );
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         let leak = &evicts(&report).leaks[0];
         assert_eq!(leak.holder[1].name, format!("run(Worker_java:{line})"), "{:?}", leak.holder);
         leak.id.clone()
@@ -120,12 +146,12 @@ fn the_line_of_a_frame_that_holds_a_leak_is_not_in_its_id() {
 #[test]
 fn the_cost_of_screening_is_told_as_a_multiple_of_the_suite_alone() {
     let input = confirmed(|_, _| (), |_| ());
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     let cost = report.suites[0].screen_cost.as_ref().expect("there were rounds");
     assert!(cost.alone_s > 0.0 && cost.screened_s > cost.alone_s, "{cost:?}");
     assert_eq!(cost.ratio, cost.screened_s / cost.alone_s);
-    let unscreened = suite(Vec::new(), BTreeMap::new());
-    assert_eq!(self::report(&unscreened, &GatePolicy::default()).suites[0].screen_cost, None);
+    let unscreened = unconfirmed(Vec::new());
+    assert_eq!(self::report_of(&unscreened).suites[0].screen_cost, None);
 }
 
 /// Each case alone determines a verdict, with its text.
@@ -340,7 +366,7 @@ fn every_way_to_leak_and_not_to_leak() {
     ];
     for (what, body, explain, verdict, reason) in cases {
         let input = confirmed(&*body, |jvm| explain(jvm));
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         let test = evicts(&report);
         assert_eq!(test.verdict, verdict, "{what}: {:#?}", test.leaks);
         let still = "nothing more in ";
@@ -392,10 +418,7 @@ fn a_waiver_of_direct_buffers_covers_their_memory() {
             jvm.held(class, &[(1, &["static com.example.Registry.pool -> java.util.ArrayList.elementData"])])
         };
         let input = confirmed(move |jvm, _| buffers(jvm, class), held);
-        let matches = WaiverMatch::Class(TextPattern::new(waived, move |class| class == waived));
-        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
-        let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
-        evicts(&report(&input, &policy)).verdict
+        evicts(&report(&input, &waiving([of_objects(waived)]))).verdict
     };
     assert_eq!(judged("java.nio.DirectByteBuffer", "java.nio.DirectByteBuffer"), Verdict::Pass);
     assert_eq!(judged("java.nio.DirectByteBuffer", "com.example.Tile"), Verdict::Fail);
@@ -415,7 +438,7 @@ fn a_few_bytes_of_direct_buffers_now_and_then_are_undecided_unless_buffers_come(
                 &[(1, &["static com.example.Registry.pool -> java.util.List"])],
             );
         };
-        let report = report(&confirmed(body, held), &GatePolicy::default());
+        let report = report_of(&confirmed(body, held));
         (evicts(&report).verdict, evicts(&report).reason.clone())
     };
     let (verdict, why) = judged(0);
@@ -427,7 +450,7 @@ fn a_few_bytes_of_direct_buffers_now_and_then_are_undecided_unless_buffers_come(
 #[test]
 fn a_leak_is_waived_by_id_class_or_holder() {
     let input = confirmed(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 12));
-    let id = evicts(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
+    let id = evicts(&report_of(&input)).leaks[0].id.clone();
     let class = |name: &'static str| WaiverMatch::Class(TextPattern::new(name, move |class| class == name));
     let holder = |name: &'static str| WaiverMatch::Holder(TextPattern::new(name, move |step| step == name));
     for (matches, waived) in [
@@ -439,9 +462,7 @@ fn a_leak_is_waived_by_id_class_or_holder() {
         (holder("com.example.Registry.other"), false),
     ] {
         let text = format!("{matches:?}");
-        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
-        let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
-        let report = report(&input, &policy);
+        let report = report(&input, &waiving([waiver(matches, None)]));
         let verdict = if waived { Verdict::Pass } else { Verdict::Fail };
         assert_eq!(evicts(&report).verdict, verdict, "{text}");
         assert_eq!(evicts(&report).leaks[0].waiver.is_some(), waived, "{text}");
@@ -455,9 +476,9 @@ fn a_suspect_nobody_could_confirm_is_a_warning() {
     let impossible = ConfirmationInput::Impossible("it needs its order".to_owned());
     for (confirmations, id, end) in [
         (BTreeMap::new(), CLASS, "it was not run alone"),
-        (BTreeMap::from([(CLASS.to_owned(), impossible)]), CLASS, "it needs its order"),
+        (BTreeMap::from([(CLASS, impossible)]), CLASS, "it needs its order"),
     ] {
-        let report = report(&suite(leaking(), confirmations), &GatePolicy::default());
+        let report = report_of(&suite(leaking(), confirmations));
         let entry = report.suites[0].tests.iter().find(|test| test.id == id).expect("an entry");
         assert_eq!(entry.verdict, Verdict::Warn);
         let begin = "unconfirmed: 12 × byte[], 12 × java.util.HashMap$Node, 12 × com.example.Tile";
@@ -467,19 +488,19 @@ fn a_suspect_nobody_could_confirm_is_a_warning() {
         let unknown = format!("its class grew, and was not confirmed: {CLASS}");
         assert_eq!((test.verdict, &test.reason), (Verdict::NotJudged, &unknown), "its tests may leak");
     }
-    let broken = BTreeMap::from([(TEST.to_owned(), ConfirmationInput::Broken("no port".to_owned()))]);
-    let report = report(&suite(leaking(), broken), &GatePolicy::default());
+    let broken = BTreeMap::from([(TEST, ConfirmationInput::Broken("no port".to_owned()))]);
+    let report = report_of(&suite(leaking(), broken));
     assert_eq!((evicts(&report).verdict, report.exit_code), (Verdict::Error, 2));
 }
 
 #[test]
 fn a_test_that_could_not_be_screened_is_a_warning_whatever_others_of_its_class_did() {
     let unscreened = ConfirmationInput::Unscreened("it fails when it is repeated".to_owned());
-    let confirmations = BTreeMap::from([(TEST.to_owned(), unscreened)]);
+    let confirmations = BTreeMap::from([(TEST, unscreened)]);
     let mut input = suite(vec![rounds(|_, _| ())], confirmations);
     let limits = "figures are within a test".to_owned();
     input.suites[0].java.as_mut().expect("a Java suite").limits = Some(limits.clone());
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     assert_eq!(
         (evicts(&report).verdict, evicts(&report).reason.as_str()),
         (Verdict::Warn, "not screened: it fails when it is repeated")
@@ -490,12 +511,10 @@ fn a_test_that_could_not_be_screened_is_a_warning_whatever_others_of_its_class_d
 
 #[test]
 fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
-    let mut jvm = Jvm::new();
-    (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |jvm| jvm.tiles(12)));
-    let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
+    let again = repeated("", ITERATIONS, |jvm, _| jvm.tiles(12));
     let still = alone(|_, _| (), |_| ());
-    let confirmations = BTreeMap::from([(CLASS.to_owned(), again), (TEST.to_owned(), still)]);
-    let report = report(&suite(vec![rounds(|jvm, _| jvm.tiles(12))], confirmations), &GatePolicy::default());
+    let confirmations = BTreeMap::from([(CLASS, again), (TEST, still)]);
+    let report = report_of(&suite(vec![rounds(|jvm, _| jvm.tiles(12))], confirmations));
     let entry = report.suites[0].tests.last().expect("an entry");
     assert_eq!((entry.id.as_str(), entry.verdict), (CLASS, Verdict::Fail));
     assert_eq!(entry.leaks[0].title, "12 × com.example.Tile", "without holders too");
@@ -513,15 +532,13 @@ fn a_class_behind_a_suspect_is_told_of_only_if_it_was_repeated() {
     }
     let rounds = jvm.end();
     let told = |confirmations| {
-        let report = report(&suite(vec![rounds.clone()], confirmations), &GatePolicy::default());
+        let report = report_of(&suite(vec![rounds.clone()], confirmations));
         let of_class = report.suites[0].tests.iter().find(|test| test.id == CLASS);
         (of_class.map(|test| test.verdict), evicts(&report).verdict)
     };
     assert_eq!(told(BTreeMap::new()), (None, Verdict::Pass));
-    let mut again = Jvm::new();
-    (0..ITERATIONS).for_each(|i| again.window(CLASS, "", i, |jvm| jvm.tiles(12)));
-    let again = ConfirmationInput::Repeated(Arc::new(again.end().into()));
-    let leaks = BTreeMap::from([(CLASS.to_owned(), again)]);
+    let again = repeated("", ITERATIONS, |jvm, _| jvm.tiles(12));
+    let leaks = BTreeMap::from([(CLASS, again)]);
     assert_eq!(told(leaks).0, Some(Verdict::Fail));
 }
 
@@ -538,11 +555,9 @@ fn what_its_tests_leave_alone_does_not_fail_a_class_as_well() {
     });
     let policy = GatePolicy { rules: rules.into(), ..GatePolicy::default() };
     let of_class = |tiles: u64| {
-        let mut class = Jvm::new();
-        (0..ITERATIONS).for_each(|i| class.window(CLASS, "", i, |jvm| jvm.tiles(tiles)));
-        let class = ConfirmationInput::Repeated(Arc::new(class.end().into()));
+        let class = repeated("", ITERATIONS, |jvm, _| jvm.tiles(tiles));
         let test = alone(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 12));
-        let confirmations = BTreeMap::from([(CLASS.to_owned(), class), (TEST.to_owned(), test)]);
+        let confirmations = BTreeMap::from([(CLASS, class), (TEST, test)]);
         let report = report(&suite(vec![rounds(move |jvm, _| jvm.tiles(tiles))], confirmations), &policy);
         assert_eq!(evicts(&report).verdict, Verdict::Pass);
         (report.suites[0].tests.iter().filter(|test| test.is_class).count(), report.exit_code)
@@ -561,9 +576,9 @@ fn class_and_test(class: impl Fn(&mut Jvm) + Copy, test: impl Fn(&mut Jvm) + Cop
     (0..ITERATIONS).for_each(|i| whole.window(CLASS, "", i, |jvm| class(jvm)));
     explain(&mut whole);
     whole.explained(CLASS, "", ITERATIONS - 1);
-    let whole = ConfirmationInput::Repeated(Arc::new(whole.end().into()));
+    let whole = again(whole);
     let test = alone(|jvm, _| test(jvm), explain);
-    let confirmations = BTreeMap::from([(CLASS.to_owned(), whole), (TEST.to_owned(), test)]);
+    let confirmations = BTreeMap::from([(CLASS, whole), (TEST, test)]);
     suite(vec![rounds(move |jvm, _| class(jvm))], confirmations)
 }
 
@@ -581,26 +596,25 @@ fn beside_a_test_that_fails_its_class_tells_what_no_test_leaves_alone() {
         },
         |jvm| jvm.tiles(12),
     );
-    let entry = |report: &RunReport| report.suites[0].tests.iter().find(|test| test.is_class).cloned();
-    let of_marks = report(&marked, &GatePolicy::default());
+    let of_marks = report_of(&marked);
     assert_eq!(evicts(&of_marks).verdict, Verdict::Fail);
-    let class = entry(&of_marks).expect("the marker is told");
+    let class = of_class(&of_marks).expect("the marker is told");
     let why = "40 B of Java objects per iteration (allowed 0 B); 1 object per iteration (allowed 0); \
                none of its tests leaves this alone";
     assert_eq!((class.verdict, class.reason.as_str()), (Verdict::Fail, why));
     let titles = |test: &TestReport| test.leaks.iter().map(|leak| leak.title.clone()).collect::<Vec<_>>();
-    assert_eq!(titles(&class), ["1 × com.example.Marker"]);
+    assert_eq!(titles(class), ["1 × com.example.Marker"]);
     assert_eq!(
         (class.metrics[&Metric::JavaLiveBytes].value, class.leaks[0].bytes_per_iteration),
         (40.0, 40.0)
     );
 
-    let more = report(&class_and_test(|jvm| jvm.tiles(13), |jvm| jvm.tiles(12)), &GatePolicy::default());
-    assert_eq!(titles(&entry(&more).expect("the thirteenth is told")), ["1 × com.example.Tile"]);
+    let more = report_of(&class_and_test(|jvm| jvm.tiles(13), |jvm| jvm.tiles(12)));
+    assert_eq!(titles(of_class(&more).expect("the thirteenth is told")), ["1 × com.example.Tile"]);
 
-    assert_eq!(entry(&report(&marked, &policy(64.0, 2.0))), None, "within the limits of the class");
+    assert_eq!(of_class(&report(&marked, &policy(64.0, 2.0))), None, "within the limits of the class");
     let same = class_and_test(|jvm| jvm.tiles(12), |jvm| jvm.tiles(12));
-    assert_eq!(entry(&report(&same, &GatePolicy::default())), None, "its test says it all");
+    assert_eq!(of_class(&report_of(&same)), None, "its test says it all");
 }
 
 /// Memory outside the heap has no name: nothing but the figure of the class shows it.
@@ -614,9 +628,9 @@ fn growth_without_a_name_that_no_test_leaves_alone_fails_the_class_beside_a_test
             body(jvm);
         };
         let input = class_and_test(|jvm| with_tiles(class, jvm), |jvm| with_tiles(test, jvm));
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         assert_eq!(evicts(&report).verdict, Verdict::Fail);
-        report.suites[0].tests.iter().find(|test| test.is_class).map(|test| test.reason.clone())
+        of_class(&report).map(|test| test.reason.clone())
     };
     let beside = "none of its tests leaves this alone";
     let buffers = format!("4.0 KiB of direct buffers per iteration (allowed 0 B); {beside}");
@@ -640,9 +654,9 @@ fn a_class_that_leaves_a_little_more_of_what_its_tests_leave_leaks_nothing_besid
             jvm.tiles(12);
             jvm.add("com.example.Mark", 1, 40);
         };
-        let report = report(&class_and_test(in_class, alone), &GatePolicy::default());
+        let report = report_of(&class_and_test(in_class, alone));
         assert_eq!(evicts(&report).verdict, Verdict::Fail);
-        report.suites[0].tests.iter().any(|test| test.is_class)
+        of_class(&report).is_some()
     };
     assert!(!is_told(1, 48), "as many objects, with a longer name");
     assert!(!is_told(2, 48), "one of 38 objects more, in as many bytes");
@@ -657,7 +671,7 @@ fn beside_a_leak_less_than_an_object_per_iteration_is_not_worth_a_line() {
             jvm.add("com.example.Tile", 12, 24);
             jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], size);
         };
-        let report = report(&confirmed(body, |_| ()), &GatePolicy::default());
+        let report = report_of(&confirmed(body, |_| ()));
         assert_eq!(evicts(&report).verdict, Verdict::Fail);
         evicts(&report).reason.contains("java.lang.String grows by")
     };
@@ -672,10 +686,9 @@ fn as_many_objects_in_the_same_place_are_the_leak_of_the_test_whatever_hangs_on_
         jvm.remove("byte[]", 12, 4000);
     };
     let is_told = |tiles| {
-        let report =
-            report(&class_and_test(move |jvm| jvm.tiles(tiles), without_arrays), &GatePolicy::default());
+        let report = report_of(&class_and_test(move |jvm| jvm.tiles(tiles), without_arrays));
         assert_eq!(evicts(&report).verdict, Verdict::Fail);
-        report.suites[0].tests.iter().any(|test| test.is_class)
+        of_class(&report).is_some()
     };
     assert!(!is_told(12));
     assert!(is_told(13));
@@ -684,36 +697,26 @@ fn as_many_objects_in_the_same_place_are_the_leak_of_the_test_whatever_hangs_on_
 /// A waiver for the test does not apply to its class.
 #[test]
 fn a_leak_that_is_waived_in_a_test_does_not_fail_its_class_as_a_whole() {
-    let waiver = Waiver {
-        matches: WaiverMatch::Class(TextPattern::new("com.example.Tile", |class| {
-            class == "com.example.Tile"
-        })),
-        test: Some(TestPattern::new(TEST, |_, test| test == TEST)),
-        reason: "known".to_owned(),
-        owner: None,
-        until: None,
-    };
-    let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
+    let test = Some(TestPattern::new(TEST, |_, test| test == TEST));
+    let policy = waiving([Waiver { test, ..of_objects("com.example.Tile") }]);
     for (tiles, verdict) in [(12, Verdict::Pass), (24, Verdict::Fail)] {
         let report = report(&class_and_test(|jvm| jvm.tiles(tiles), |jvm| jvm.tiles(12)), &policy);
         assert_eq!(evicts(&report).verdict, Verdict::Pass);
         assert_eq!(report.suites[0].verdict, verdict, "{:#?}", report.suites[0].tests.last());
-        let is_told = report.suites[0].tests.iter().any(|test| test.is_class);
-        assert_eq!(is_told, verdict == Verdict::Fail, "what its test leaves is told there");
+        assert_eq!(
+            of_class(&report).is_some(),
+            verdict == Verdict::Fail,
+            "what its test leaves is told there"
+        );
     }
 }
 
 #[test]
 fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
-    let mut jvm = Jvm::new();
-    (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |_| ()));
-    let again = ConfirmationInput::Repeated(Arc::new(jvm.end().into()));
-    let mut input = suite(
-        vec![rounds(|jvm, _| jvm.add("com.example.Tile", 12, 24))],
-        BTreeMap::from([(CLASS.to_owned(), again)]),
-    );
+    let still = repeated("", ITERATIONS, |_, _| ());
+    let mut input = suite(vec![rounds(|jvm, _| jvm.add("com.example.Tile", 12, 24))], [(CLASS, still)]);
     let of_class = |input: &RunInput| {
-        let tests = report(input, &GatePolicy::default()).suites.remove(0).tests;
+        let tests = report_of(input).suites.remove(0).tests;
         tests.into_iter().find(|test| test.id == CLASS)
     };
     let entry = of_class(&input).expect("an entry");
@@ -726,8 +729,7 @@ fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
     for (class, is_told) in [("com.example.Marker", false), ("com.example.Tile", true)] {
         let (mut other, id) = (Jvm::new(), "com.example.KeepsTest");
         (0..ITERATIONS).for_each(|i| other.window(id, "", i, |jvm| jvm.add(class, 12, 24)));
-        let other = ConfirmationInput::Repeated(Arc::new(other.end().into()));
-        input.suites[0].confirmations.insert(id.to_owned(), other);
+        input.suites[0].confirmations.insert(id.to_owned(), again(other));
         let warns = of_class(&input).is_some_and(|entry| entry.verdict == Verdict::Warn);
         assert_eq!(warns, !is_told, "{class}");
     }
@@ -735,8 +737,8 @@ fn growth_that_needs_another_class_is_unconfirmed_and_no_pass() {
 
 #[test]
 fn rounds_that_a_class_broke_off_are_in_the_cost() {
-    let mut input = suite(vec![rounds(|_, _| ())], BTreeMap::new());
-    let repeated_s = |input: &RunInput| report(input, &GatePolicy::default()).agent_cost.repeated_s;
+    let mut input = unconfirmed(vec![rounds(|_, _| ())]);
+    let repeated_s = |input: &RunInput| report_of(input).agent_cost.repeated_s;
     let before = repeated_s(&input);
     input.suites[0].java.as_mut().expect("a Java suite").broken_off = Duration::from_secs(40);
     assert!((repeated_s(&input) - before - 40.0).abs() < 1e-6);
@@ -746,8 +748,8 @@ fn rounds_that_a_class_broke_off_are_in_the_cost() {
 
 #[test]
 fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
-    let mut input = suite(Vec::new(), BTreeMap::new());
-    let none = report(&input, &GatePolicy::default());
+    let mut input = unconfirmed(Vec::new());
+    let none = report_of(&input);
     assert_eq!(
         (none.verdict, none.suites[0].reason.as_str()),
         (Verdict::Error, "not screened: no rounds were run")
@@ -757,19 +759,19 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
         unchanged: BTreeSet::from([CLASS.to_owned()]),
         ..JavaInput::default()
     });
-    let unchanged = report(&input, &GatePolicy::default());
+    let unchanged = report_of(&input);
     assert_eq!(
         (unchanged.verdict, unchanged.suites[0].reason.as_str()),
         (Verdict::Pass, "not screened in rounds: unchanged")
     );
     input.suites[0].java.as_mut().expect("a Java suite").is_off = true;
-    let off = report(&input, &GatePolicy::default());
+    let off = report_of(&input);
     assert_eq!((off.verdict, off.exit_code), (Verdict::NotJudged, 0), "nothing was looked at");
     assert_eq!(evicts(&off).verdict, Verdict::NotJudged);
 
     let mut few = Jvm::new();
     (0..3).for_each(|round| few.window(CLASS, "", round, |_| ()));
-    let few = report(&suite(vec![few.end()], BTreeMap::new()), &GatePolicy::default());
+    let few = report_of(&unconfirmed(vec![few.end()]));
     let reason = "the rounds were not measured: round 4 has no end of com.example.TileCacheTest";
     assert!(
         few.verdict == Verdict::Error && few.suites[0].reason.contains(reason),
@@ -779,13 +781,13 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
 
     let mut other = Jvm::new();
     (0..6).for_each(|round| other.window("com.example.OtherTest", "", round, |_| ()));
-    let other = report(&suite(vec![other.end()], BTreeMap::new()), &GatePolicy::default());
+    let other = report_of(&unconfirmed(vec![other.end()]));
     assert_eq!(other.suites[0].reason, "not in the rounds: com.example.TileCacheTest");
 
     let mut failing = Jvm::new();
     failing.outcome = Outcome::Failed;
     (0..6).for_each(|round| failing.window(CLASS, "", round, |jvm| jvm.tiles(2)));
-    let failing = report(&suite(vec![failing.end()], BTreeMap::new()), &GatePolicy::default());
+    let failing = report_of(&unconfirmed(vec![failing.end()]));
     assert_eq!(failing.verdict, Verdict::Warn);
     assert_eq!(failing.suites[0].tests[2].reason, "not screened: it fails when it is repeated");
     assert_eq!(evicts(&failing).verdict, Verdict::NotJudged);
@@ -798,7 +800,7 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
             once.window(CLASS, "evicts", round, |_| ());
         }
     }
-    let once = report(&suite(vec![once.end()], BTreeMap::new()), &GatePolicy::default());
+    let once = report_of(&unconfirmed(vec![once.end()]));
     assert_eq!(evicts(&once).reason, "not screened: it fails when it is repeated");
     let verdicts: Vec<Verdict> = once.suites[0].tests.iter().map(|test| test.verdict).collect();
     assert_eq!(verdicts.iter().filter(|v| **v == Verdict::NotJudged).count(), 1, "the others were screened");
@@ -815,7 +817,7 @@ fn what_does_not_run_when_it_is_repeated_is_not_judged() {
             jvm.outcome = Outcome::Skipped;
             told.filter(|_| round == 1).into_iter().for_each(|test| jvm.window(CLASS, test, round, |_| ()));
         }
-        report(&suite(vec![jvm.end()], BTreeMap::new()), &GatePolicy::default())
+        report_of(&unconfirmed(vec![jvm.end()]))
     };
     let not_judged = |report: &RunReport| {
         report.suites[0].tests.iter().filter(|test| test.verdict == Verdict::NotJudged).count()
@@ -833,7 +835,7 @@ fn what_does_not_run_when_it_is_repeated_is_not_judged() {
 
 #[test]
 fn a_baseline_excuses_the_classes_that_it_compared_and_no_other_test() {
-    let mut input = suite(Vec::new(), BTreeMap::new());
+    let mut input = unconfirmed(Vec::new());
     let mut build = Jvm::new();
     build.test(CLASS, "evicts");
     build.test("", "Search: finds nothing");
@@ -841,7 +843,7 @@ fn a_baseline_excuses_the_classes_that_it_compared_and_no_other_test() {
     let java = input.suites[0].java.insert(JavaInput::default());
     java.not_screened = Some("1 of 1 test class left no more than the baseline says".to_owned());
     java.unchanged.insert(CLASS.to_owned());
-    let report = report(&input, &GatePolicy::default());
+    let report = report_of(&input);
     assert_eq!(report.verdict, Verdict::Error);
     assert!(
         report.suites[0].reason.contains("not in the rounds: Search: finds nothing"),
@@ -857,14 +859,14 @@ fn a_test_that_the_build_ran_again_ended_as_it_did_at_last() {
         ([Outcome::Failed, Outcome::Passed], memgate_model::Outcome::Passed, 0),
         ([Outcome::Passed, Outcome::Failed], memgate_model::Outcome::Failed, 1),
     ] {
-        let mut input = suite(vec![rounds(|_, _| ())], BTreeMap::new());
+        let mut input = unconfirmed(vec![rounds(|_, _| ())]);
         let mut build = Jvm::new();
         for outcome in outcomes {
             build.outcome = outcome;
             build.test(CLASS, "evicts");
         }
         input.suites[0].screen = vec![build.end().into()];
-        let report = report(&input, &GatePolicy::default());
+        let report = report_of(&input);
         assert_eq!((evicts(&report).outcome, report.exit_code), (outcome, exit_code), "{outcomes:?}");
     }
 }
@@ -874,8 +876,8 @@ fn a_confirming_run_that_breaks_off_is_an_error() {
     let mut jvm = Jvm::new();
     (0..12).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| jvm.tiles(12)));
     let cut = ConfirmationInput::Repeated(Arc::new(jvm.cut().into()));
-    let input = suite(vec![rounds(|jvm, _| jvm.tiles(12))], BTreeMap::from([(TEST.to_owned(), cut)]));
-    let report = report(&input, &GatePolicy::default());
+    let input = suite(vec![rounds(|jvm, _| jvm.tiles(12))], [(TEST, cut)]);
+    let report = report_of(&input);
     assert_eq!(evicts(&report).verdict, Verdict::Error);
     assert!(
         evicts(&report).reason.starts_with("when it was repeated: after 12 iterations"),
