@@ -37,6 +37,11 @@ pub(crate) async fn sqlite(folder: &tempfile::TempDir, name: &str) -> Store {
     Store::open(&format!("sqlite:{}", folder.path().join(name).display())).await.unwrap()
 }
 
+fn in_sqlite(work: impl AsyncFnOnce(Store)) {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async { work(sqlite(&folder, "h.db").await).await });
+}
+
 /// A store whose connections are all in use, until they are dropped.
 pub(crate) async fn busy() -> (Store, tempfile::TempDir, Vec<sqlx::pool::PoolConnection<sqlx::Any>>) {
     let folder = tempfile::tempdir().unwrap();
@@ -130,9 +135,17 @@ pub(crate) fn manifest(session: &str, commit: Option<Commit>, ancestors: Vec<Str
     }
 }
 
+pub(crate) fn of_line(branch: &str) -> Choice {
+    Choice { branch: branch.into(), ..Choice::default() }
+}
+
+fn on_main(number: usize) -> Commit {
+    Commit { sha: sha(number), branch: "main".into(), ..Commit::default() }
+}
+
 /// The manifest of the commit with this number, after all commits before it.
 pub(crate) fn of_commit(number: usize, branch: &str) -> Manifest {
-    let commit = Commit { sha: sha(number), branch: branch.into(), ..Commit::default() };
+    let commit = Commit { branch: branch.into(), ..on_main(number) };
     manifest(&format!("s{number}"), Some(commit), (0..number).rev().map(sha).collect())
 }
 
@@ -193,9 +206,17 @@ async fn add_step(store: &Store, steps: &[Step], index: usize) -> Added {
         .unwrap()
 }
 
+async fn add_story(store: &Store) -> Vec<Step> {
+    let steps = story();
+    for index in 0..steps.len() {
+        add_step(store, &steps, index).await;
+    }
+    steps
+}
+
 /// State of a line: leaks with their state and commits, and events.
 pub(crate) async fn told(store: &Store, branch: &str) -> (Vec<String>, Vec<String>) {
-    let choice = Choice { branch: branch.into(), environment: String::new() };
+    let choice = of_line(branch);
     let leaks = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
     let number = |sha: &str| {
         usize::from_str_radix(sha, 16).map_or_else(|_| "-".to_owned(), |number| number.to_string())
@@ -260,7 +281,7 @@ async fn the_story(open: impl AsyncFn(usize) -> Store) {
 
 async fn shows_everything(store: &Store) {
     assert_eq!(store.projects().await.unwrap(), ["tiles"]);
-    let choice = Choice { branch: "main".into(), ..Choice::default() };
+    let choice = of_line("main");
     let overview = store.overview("tiles", &choice).await.unwrap().unwrap();
     assert_eq!((overview.counts, overview.flaky), ([0, 0, 2, 0, 1], 1));
     assert_eq!(
@@ -312,7 +333,7 @@ async fn shows_everything(store: &Store) {
     assert_eq!((run.of, run.tests[0].name.as_str(), run.leaks.len()), (2, "Map.scroll", 1));
     assert_eq!(run.previous, Some(runs.runs[1].run));
     assert_eq!(run.leaks[0].state, Some(State::Known));
-    let review = Choice { branch: "main → main".into(), ..Choice::default() };
+    let review = of_line("main → main");
     let review = store.runs("tiles", &review, None).await.unwrap().unwrap().runs.remove(0);
     assert_eq!(review.target, "main");
     let review = store.run("tiles", review.run, Order::Worst, "").await.unwrap().unwrap();
@@ -330,7 +351,7 @@ async fn shows_everything(store: &Store) {
     assert!(store.export("tiles", &choice, &mut |_| lines += 1).await.unwrap());
     assert!(lines > 100, "{lines}");
     for (project, branch) in [("nobody", ""), ("tiles", "no")] {
-        let choice = Choice { branch: branch.into(), ..Choice::default() };
+        let choice = of_line(branch);
         assert!(store.overview(project, &choice).await.unwrap().is_none());
     }
     assert!(store.run("tiles", 7, Order::Worst, "").await.unwrap().is_none());
@@ -380,13 +401,11 @@ async fn a_first_page_counts_all_leaks_and_shows_the_worst(store: Store) {
     let ids: Vec<String> = (0..60).map(|number| format!("n1-{number:02}")).collect();
     let known: Vec<&str> = ids.iter().map(String::as_str).collect();
     for (number, leaks) in [(0, known.clone()), (1, [known.clone(), vec!["n1-new"]].concat())] {
-        let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
-        let session = format!("s{number}");
         let tests = [("Map.scroll", Some(leaks)), ("Map.zoom", Some(vec!["n1-zoom"]))];
-        let report = report(&session, number, &tests);
-        store.add(&manifest(&session, Some(commit), (0..number).map(sha).collect()), &report).await.unwrap();
+        let manifest = of_commit(number, "main");
+        store.add(&manifest, &report(&manifest.session, number, &tests)).await.unwrap();
     }
-    let choice = Choice { branch: "main".into(), ..Choice::default() };
+    let choice = of_line("main");
     let overview = store.overview("tiles", &choice).await.unwrap().unwrap();
     assert_eq!((overview.counts, overview.decided, overview.steady), ([1, 0, 61, 0, 0], 61, 61));
     assert_eq!(overview.alive.len(), 50);
@@ -401,15 +420,13 @@ async fn a_first_page_counts_all_leaks_and_shows_the_worst(store: Store) {
 async fn a_higher_level_is_told_once(store: Store) {
     let now = jiff::Timestamp::now().as_microsecond();
     let add = async |number: usize, leaks: &[&'static str]| {
-        let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
-        let session = format!("s{number}");
-        let ancestors = (0..number).rev().take(50).map(sha).collect();
-        let mut report =
-            report(&session, number, &[("Map.scroll", Some(leaks.to_vec())), ("Map.zoom", Some(vec![]))]);
+        let manifest = of_commit(number, "main");
+        let tests = [("Map.scroll", Some(leaks.to_vec())), ("Map.zoom", Some(vec![]))];
+        let mut report = report(&manifest.session, number, &tests);
         // Old measurements are not reported.
         let started = now - (60 - i64::try_from(number).unwrap()) * 1_000_000;
         report.started = jiff::Timestamp::from_microsecond(started).unwrap().to_string();
-        store.add(&manifest(&session, Some(commit), ancestors), &report).await.unwrap();
+        store.add(&manifest, &report).await.unwrap();
     };
     let claimed = async |channel: &str, now: i64| {
         let notices = store.claim_notices(channel, now).await.unwrap();
@@ -459,8 +476,8 @@ async fn the_same_run_counts_once(store: Store) {
     query.execute(&store.pool).await.unwrap();
     let again = add_step(&store, &steps, 7).await;
     assert!(again.run == one.run && again.already, "{again:?}");
-    let commit = Commit { sha: sha(7), branch: "main".into(), ..Commit::default() };
-    let other = store.add(&manifest("s7", Some(commit), Vec::new()), &report("s7", 7, &steps[0].tests)).await;
+    let other =
+        store.add(&manifest("s7", Some(on_main(7)), Vec::new()), &report("s7", 7, &steps[0].tests)).await;
     assert!(matches!(other, Err(StoreError::Conflict(run)) if run == one.run), "{other:?}");
     store.close().await;
 }
@@ -499,10 +516,7 @@ pub(crate) async fn add_one_at(store: &Store, session: &str, at_us: i64) -> i64 
 
 /// The story is complete, so the base is seldom the newest commit.
 async fn a_base_is_what_the_line_knew_there(store: Store) {
-    let steps = story();
-    for index in 0..steps.len() {
-        add_step(&store, &steps, index).await;
-    }
+    add_story(&store).await;
     let environment = Environment([("architecture".to_owned(), "x86_64".to_owned())].into());
     let of = async |branch: &str, commits: &[usize]| {
         let commits = commits.iter().map(|number| sha(*number)).collect();
@@ -541,19 +555,27 @@ async fn a_base_is_what_the_line_knew_there(store: Store) {
     assert_eq!(store.base("tiles", &other).await.unwrap(), None, "another environment");
 }
 
+/// Each part has a database of its own.
+async fn tells_the_story(open: impl AsyncFn(&str) -> Store) {
+    the_story(async |round| open(&format!("round{round}")).await).await;
+    the_same_run_counts_once(open("same").await).await;
+    changes_are_told_once(open("told").await).await;
+    a_higher_level_is_told_once(open("shift").await).await;
+    a_first_page_counts_all_leaks_and_shows_the_worst(open("first").await).await;
+    runs_that_come_at_once_all_count(open("once").await).await;
+    a_base_is_what_the_line_knew_there(open("base").await).await;
+}
+
 #[test]
 fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let open = async |number: usize| sqlite(&folder, &format!("a b/{number}.db")).await;
-    block_on(async {
-        the_story(open).await;
-        the_same_run_counts_once(open(9).await).await;
-        changes_are_told_once(open(13).await).await;
-        a_higher_level_is_told_once(open(14).await).await;
-        a_first_page_counts_all_leaks_and_shows_the_worst(open(15).await).await;
-        runs_that_come_at_once_all_count(open(8).await).await;
-        a_base_is_what_the_line_knew_there(open(7).await).await;
-    });
+    block_on(tells_the_story(async |name| sqlite(&folder, &format!("a b/{name}.db")).await));
+}
+
+#[test]
+fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
+    let Some(postgres) = Postgres::start() else { return };
+    block_on(tells_the_story(async |name| postgres.database(name).await));
 }
 
 /// A page needs a few statements, however many tests and leaks there are.
@@ -562,11 +584,8 @@ fn a_page_asks_the_database_a_few_times() {
     let Some(postgres) = Postgres::start() else { return };
     block_on(async {
         let store = postgres.logged_database("pages").await;
-        let steps = story();
-        for index in 0..steps.len() {
-            add_step(&store, &steps, index).await;
-        }
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        add_story(&store).await;
+        let choice = of_line("main");
         let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
         let (last, before) = (runs[0].run, runs[1].run);
         let mut told = Vec::new();
@@ -618,20 +637,6 @@ fn a_run_with_many_leaks_asks_the_database_little_for_each() {
 }
 
 #[test]
-fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
-    let Some(postgres) = Postgres::start() else { return };
-    block_on(the_story(async |round| postgres.database(&format!("d{round}")).await));
-    block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
-    block_on(async { changes_are_told_once(postgres.database("told").await).await });
-    block_on(async { a_higher_level_is_told_once(postgres.database("shift").await).await });
-    block_on(async {
-        a_first_page_counts_all_leaks_and_shows_the_worst(postgres.database("first").await).await;
-    });
-    block_on(async { runs_that_come_at_once_all_count(postgres.database("once").await).await });
-    block_on(async { a_base_is_what_the_line_knew_there(postgres.database("base").await).await });
-}
-
-#[test]
 fn what_is_no_history_is_refused_by_name_and_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.db");
@@ -672,9 +677,7 @@ fn what_is_no_history_is_refused_by_name_and_stays_as_it_is() {
 
 #[test]
 fn runs_without_a_commit_count_one_by_one() {
-    let folder = tempfile::tempdir().unwrap();
-    block_on(async {
-        let store = sqlite(&folder, "h.db").await;
+    in_sqlite(async |store| {
         let steps = story();
         for (number, step) in [(0, 0), (1, 6), (2, 6), (3, 0)] {
             let session = format!("s{number}");
@@ -697,25 +700,22 @@ async fn add_short(store: &Store, short: &Short<'_>) -> Added {
 
 /// `dirty`: with changes that are in no commit.
 async fn add_changed(store: &Store, (number, ancestors, started, tests): &Short<'_>, dirty: bool) -> Added {
-    let commit = Commit { sha: sha(*number), branch: "main".into(), ..Commit::default() };
     let session = format!("s{number}-{started}");
     let ancestors = ancestors.iter().map(|number| sha(*number)).collect();
-    let manifest = Manifest { dirty, ..manifest(&session, Some(commit), ancestors) };
+    let manifest = Manifest { dirty, ..manifest(&session, Some(on_main(*number)), ancestors) };
     store.add(&manifest, &report(&session, *started, tests)).await.unwrap()
 }
 
 #[test]
 fn two_runs_are_compared_as_their_reports_are() {
-    let folder = tempfile::tempdir().unwrap();
-    block_on(async {
-        let store = sqlite(&folder, "h.db").await;
+    in_sqlite(async |store| {
         let (clean, not_judged) = (|| Some(Vec::new()), None);
         let before =
             vec![("Map.a", Some(vec!["n1-gone"])), ("Map.b", clean()), ("Map.c", Some(vec!["n1-c"]))];
         let after = vec![("Map.a", clean()), ("Map.b", Some(vec!["n1-new"])), ("Map.c", not_judged)];
         add_short(&store, &(1, &[], 0, before.clone())).await;
         add_short(&store, &(2, &[1], 1, after.clone())).await;
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
         let (second, first) = (runs[0].run, runs[1].run);
         let view = store.compare("tiles", first, second).await.unwrap().unwrap();
@@ -758,7 +758,7 @@ fn a_run_that_moves_others_changes_what_they_said() {
             let (leaks, events) = told(&store, "main").await;
             assert_eq!(leaks, ["n1-a New 2..2 flaky=false 2"], "{order:?}");
             assert_eq!(events, ["n1-a new 2"], "{order:?}");
-            let choice = Choice { branch: "main".into(), ..Choice::default() };
+            let choice = of_line("main");
             let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
             let counts: Vec<_> = runs.iter().map(|run| (run.sha.clone(), run.new_leaks)).collect();
             assert_eq!(counts, [(sha(3), 0), (sha(2), 1), (sha(1), 0)], "{order:?}");
@@ -776,9 +776,7 @@ fn damaged_data_stays_damaged_and_a_database_may_be_back() {
 
 #[test]
 fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
-    let folder = tempfile::tempdir().unwrap();
-    block_on(async {
-        let store = sqlite(&folder, "h.db").await;
+    in_sqlite(async |store| {
         add_short(&store, &(1, &[], 0, vec![("Map.scroll", Some(vec!["n1-a"]))])).await;
         let gone = add_short(&store, &(2, &[1], 1, vec![("Map.clean", Some(Vec::new()))])).await;
         assert_eq!(gone.events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["gone"]);
@@ -792,9 +790,7 @@ fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
 
 #[test]
 fn a_class_whose_tests_are_clean_is_fixed_and_one_without_tests_is_gone() {
-    let folder = tempfile::tempdir().unwrap();
-    block_on(async {
-        let store = sqlite(&folder, "h.db").await;
+    in_sqlite(async |store| {
         let class = ("pkg.Map", Some(vec!["j1-a"]));
         let test = |leaks| ("pkg.Map.scroll", leaks);
         let other = || ("pkg.Mapper.other", Some(Vec::new()));
@@ -822,14 +818,11 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
     block_on(async {
         for seed in 0..6_u64 {
             let store = sqlite(&folder, &format!("{seed}.db")).await;
-            let mut state = seed * 7919 + 1;
-            let mut next = |below: u64| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                usize::try_from((state >> 33) % below).unwrap()
-            };
-            for run in 0..60 {
+            let mut random = Random(seed * 7919 + 1);
+            let mut next = |below: usize| random.below(below as u64);
+            for run in 0..60_usize {
                 // Mostly in order, sometimes far back or the same commit again.
-                let commit = if next(5) == 0 { next(run + 1) } else { usize::try_from(run).unwrap() / 2 };
+                let commit = if next(5) == 0 { next(run + 1) } else { run / 2 };
                 let depth = next(4).min(commit);
                 let ancestors: Vec<usize> = (commit - depth..commit).rev().collect();
                 let mut tests = Vec::new();
@@ -844,7 +837,7 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
                 }
                 tests.push(("A.other", Some(Vec::new())));
                 let dirty = next(5) == 0;
-                add_changed(&store, &(commit, &ancestors, usize::try_from(run).unwrap(), tests), dirty).await;
+                add_changed(&store, &(commit, &ancestors, run, tests), dirty).await;
                 let kept = everything(&store).await;
                 refold(&store).await;
                 assert_eq!(kept, everything(&store).await, "seed {seed}, run {run}");
@@ -976,14 +969,11 @@ async fn refold(store: &Store) {
 /// Backups, retention, and damage.
 async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     let store = open(0).await;
-    let steps = story();
-    for index in 0..steps.len() {
-        add_step(&store, &steps, index).await;
-    }
+    let steps = add_story(&store).await;
     assert!(!store.claim_notices("mail", jiff::Timestamp::now().as_microsecond()).await.unwrap().is_empty());
     let broken = Problem { r#where: "shard 2".into(), what: "it is missing".into(), hint: String::new() };
     let broken = RunReport { errors: vec![broken], ..report("broken", 0, &[]) };
-    let commit = Commit { sha: sha(50), branch: "main".into(), target: "main".into(), ..Commit::default() };
+    let commit = Commit { target: "main".into(), ..on_main(50) };
     let broken = store.add(&manifest("broken", Some(commit), Vec::new()), &broken).await.unwrap().run;
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     let file = folder.join("backup.db");
@@ -1011,8 +1001,8 @@ async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
     let (now, lives) = (retention::this_month(), everything(&store).await);
     assert_eq!(store.retain_from(now).await.unwrap(), 0);
     assert_eq!(store.retain_from(now + 3).await.unwrap(), 2, "the reviews");
-    let main = Choice { branch: "main".into(), ..Choice::default() };
-    let review = Choice { branch: "main → main".into(), ..Choice::default() };
+    let main = of_line("main");
+    let review = of_line("main → main");
     let run = async |choice: &Choice| {
         let runs = store.runs("tiles", choice, None).await.unwrap().unwrap().runs;
         store.run("tiles", runs[0].run, Order::Worst, "").await.unwrap().unwrap()

@@ -35,7 +35,7 @@ async fn a_higher_level_is_told_after_the_clock_was_ahead(store: Store) {
     // Runs are received one after the other.
     let add = async |number: usize, leaks: &[&'static str], at_us: i64| {
         let at_us = at_us + i64::try_from(number).unwrap() * 1_000;
-        let commit = Commit { sha: sha(number), branch: "main".into(), ..Commit::default() };
+        let commit = on_main(number);
         let ancestors = (0..number).rev().take(50).map(sha).collect();
         let session = format!("s{number}");
         let report = RunReport {

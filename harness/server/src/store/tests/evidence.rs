@@ -28,7 +28,7 @@ impl Story {
 
     /// Adds another run of that commit.
     async fn again(&self, tests: &Tests<'_>, edit: impl Fn(&mut Manifest, &mut RunReport)) -> Vec<String> {
-        let commit = Commit { sha: sha(self.commit), branch: "main".into(), ..Commit::default() };
+        let commit = on_main(self.commit);
         let session = format!("{}-{}", self.commit, self.runs().await);
         let ancestors = if self.commit > 1 { vec![sha(self.commit - 1)] } else { Vec::new() };
         let mut manifest = manifest(&session, Some(commit), ancestors);
@@ -41,7 +41,7 @@ impl Story {
     }
 
     async fn runs(&self) -> usize {
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         self.store.runs("tiles", &choice, None).await.unwrap().map_or(0, |runs| runs.runs.len())
     }
 }
@@ -298,7 +298,7 @@ fn tests_that_a_run_does_not_have_are_not_read_for_it() {
         let odd = "INSERT INTO test SELECT project_id, 1, x'ff', x'ff' FROM project";
         sqlx::query(odd).execute(&story.store.pool).await.unwrap();
         assert_eq!(story.next(&[("A.two", clean()), ("A.new", clean())], as_it_is).await, ["n1-a Gone"]);
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
         let shown = story.store.run("tiles", runs[0].run, Order::Worst, "").await.unwrap().unwrap();
         let names: Vec<_> = shown.tests.iter().map(|test| test.name.as_str()).collect();
@@ -318,7 +318,7 @@ fn a_leak_that_came_back_names_the_commits_of_its_return_that_nobody_measured() 
         for short in shorts {
             add_short(&store, short).await;
         }
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap()
     };
     let (leaks, clean) = (|| vec![("A.one", leak())], || vec![("A.one", clean())]);
@@ -383,7 +383,7 @@ fn a_leak_that_uncommitted_changes_showed_came_with_the_first_commit_that_has_it
         for _ in 0..3 {
             story.next(&[("A.one", leak())], as_it_is).await;
         }
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         let came = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap().came.unwrap();
         assert_eq!((came.clean_sha, came.first_sha), (sha(1), sha(2)));
     });
@@ -396,7 +396,7 @@ fn a_run_with_uncommitted_changes_is_marked_in_lists_and_curves() {
         let mut story = Story::begin().await;
         story.next(&[("A.one", leak())], as_it_is).await;
         story.again(&[("A.one", clean())], dirty).await;
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap();
         assert_eq!(runs.runs.iter().map(|run| run.dirty).collect::<Vec<_>>(), [true, false]);
         let short = memgate_model::short_commit(&sha(1)).to_owned();
@@ -420,7 +420,7 @@ fn a_run_with_uncommitted_changes_is_marked_in_lists_and_curves() {
 fn a_leak_that_is_back_is_not_one_of_the_fixed_ones() {
     block_on(async {
         let mut story = Story::begin().await;
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         for (leaks, fixed) in [(leak(), 0), (clean(), 1), (leak(), 0)] {
             let now = |_: &mut Manifest, report: &mut RunReport| {
                 report.started = jiff::Timestamp::now().to_string();
@@ -437,7 +437,7 @@ fn a_leak_that_is_back_is_not_one_of_the_fixed_ones() {
 fn a_leak_that_came_and_went_is_not_steady_when_it_is_gone() {
     block_on(async {
         let mut story = Story::begin().await;
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         for one in [leak(), clean(), leak(), clean(), leak()] {
             story.next(&[("A.one", one), ("A.two", Some(vec!["n1-b"]))], as_it_is).await;
         }
@@ -463,7 +463,7 @@ fn a_leak_looks_as_in_the_last_commit_that_saw_it() {
         story.next(&[("A.one", leak())], titled("1 × 3 B")).await;
         story.commit = 2;
         story.again(&[("A.one", leak())], titled("1 × 4 B")).await;
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         let view = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
         assert_eq!(view.leak.title, "1 × 3 B");
     });
@@ -473,7 +473,7 @@ fn a_leak_looks_as_in_the_last_commit_that_saw_it() {
 #[test]
 fn a_leak_that_was_fixed_twice_is_steady() {
     block_on(async {
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         for clean_and_leaking in [&[0, 12, 4, 12, 4][..], &[12, 20, 1, 20, 4]] {
             let mut story = Story::begin().await;
             for (look, commits) in [clean(), leak()].iter().cycle().zip(clean_and_leaking) {
@@ -501,7 +501,7 @@ fn a_line_without_a_branch_has_a_name_and_is_not_the_first_choice() {
         };
         story.next(&[("A.one", leak())], detached).await;
         let shown = async |branch: &str| {
-            let choice = Choice { branch: branch.into(), ..Choice::default() };
+            let choice = of_line(branch);
             story.store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap()
         };
         let first = shown("").await;
@@ -527,7 +527,7 @@ fn what_a_fixed_leak_s_stack_keeps_once_does_not_change_how_the_leak_looked() {
             test.one_time = vec![Leak { id: "n1-a".into(), title: "1 × 72 B".into(), ..Leak::default() }];
         };
         assert_eq!(story.next(&[("A.one", clean())], once).await, ["n1-a Fixed"]);
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let choice = of_line("main");
         let view = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
         assert_eq!((view.leak.title.as_str(), view.leak.owners), ("1 × 7 B", vec!["@maps".to_owned()]));
         let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
