@@ -95,32 +95,23 @@ impl TestJudge<'_, '_> {
         let of_test = |series: &Series| origins.is_some() || is_born(series);
         let mut judged: Vec<_> = sorted.unwaived.iter().map(|s| Group::of(s, of_test(s))).collect();
         judged.extend(outside.unwaived.iter().map(|series| Group::of(series, false)));
-        let [bytes, own_bytes] = values(Counters::live_bytes, |g| &g.bytes);
-        let [count, own_count] = values(Counters::live_allocations, |g| &g.counts);
         let alone = origins.is_some() || windows.len() == record.windows.len();
         let ends_itself = record.tells_its_own_tests();
-        let bytes = Measured {
-            metric: Metric::NativeLiveBytes,
-            total: bytes,
-            own: Some(own_bytes),
+        let measured = |metric, [total, own]: [Vec<f64>; 2], groups, block| Measured {
+            metric,
+            total,
+            own: Some(own),
             alone,
             ends_itself,
-            groups: judged,
+            groups,
             block,
             exact: true,
             waived: false,
         };
-        let allocations = Measured {
-            metric: Metric::NativeLiveAllocations,
-            total: count,
-            own: Some(own_count),
-            alone,
-            ends_itself,
-            groups: Vec::new(),
-            block: 1.0,
-            exact: true,
-            waived: false,
-        };
+        let bytes = values(Counters::live_bytes, |series| &series.bytes);
+        let bytes = measured(Metric::NativeLiveBytes, bytes, judged, block);
+        let allocations = values(Counters::live_allocations, |series| &series.counts);
+        let allocations = measured(Metric::NativeLiveAllocations, allocations, Vec::new(), 1.0);
         if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
             self.list_culprits(record, &windows[allowed.warm_up..]);
         }
@@ -130,11 +121,17 @@ impl TestJudge<'_, '_> {
         for measured in [bytes, allocations] {
             self.hold(&Measured { waived: all_waived, ..measured }, allowed);
         }
+        self.judge_system(record, &windows, allowed);
+        sorted.kept.into_iter().chain(outside.kept).collect()
+    }
+
+    /// Judges descriptors, threads and mappings, and resident memory where it has a limit.
+    fn judge_system(&mut self, record: &ProcessRecord, windows: &[&Window], allowed: Allowed) {
         for kind in OsKind::ALL {
-            self.judge_os(record, &windows, kind, allowed);
+            self.judge_os(record, windows, kind, allowed);
         }
         for metric in Metric::of(Area::Os, &[Kind::Resident]) {
-            let states = groups::os_states(&windows);
+            let states = groups::os_states(windows);
             let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
             let has_limit =
                 !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty();
@@ -142,7 +139,6 @@ impl TestJudge<'_, '_> {
                 self.hold(&Measured::of_os(metric, values, 0.0), allowed);
             }
         }
-        sorted.kept.into_iter().chain(outside.kept).collect()
     }
 
     /// Makes one group of those that grow only together.
