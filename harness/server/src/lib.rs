@@ -11,6 +11,7 @@ pub mod http;
 pub mod live;
 pub mod pages;
 pub mod password;
+pub mod percent;
 pub mod store;
 pub mod text;
 pub mod token;

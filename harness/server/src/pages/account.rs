@@ -3,7 +3,8 @@
 use memgate_reports::page::Html;
 
 use super::frame::page;
-use super::{link, parts};
+use super::parts;
+use crate::percent::encoded;
 
 /// The reader, as a page shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub fn not_found(next: Option<&str>) -> String {
         parts::anchor(html, "/", "projects");
         if let Some(next) = next {
             html.markup(" · ");
-            parts::anchor(html, &format!("/login?next={}", link::encoded(next)), "sign in");
+            parts::anchor(html, &format!("/login?next={}", encoded(next)), "sign in");
             html.markup(", if it is for members");
         }
         html.markup("</p></main>\n");

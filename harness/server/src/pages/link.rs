@@ -1,5 +1,6 @@
 //! URLs of pages. Names of projects, tests and branches may contain any character.
 
+use crate::percent::encoded;
 use crate::view::Selection;
 
 /// `/p/PROJECT` with `parts` as path segments, and the query of the shown line.
@@ -22,13 +23,4 @@ pub(super) fn path(project: &str, parts: &[&str]) -> String {
 /// The query parameters that choose a line.
 pub(super) fn line(branch: &str, environment: &str) -> String {
     format!("?branch={}&environment={}", encoded(branch), encoded(environment))
-}
-
-/// Encodes a text as one segment of a path, or one value of a query.
-pub(super) fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let dots = !text.is_empty() && text.bytes().all(|byte| byte == b'.');
-    text.bytes()
-        .map(|byte| if plain(byte) && !dots { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

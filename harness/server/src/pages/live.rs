@@ -3,8 +3,9 @@
 use memgate_reports::page::Html;
 
 use super::frame::of_project;
-use super::{link, parts, words};
+use super::{parts, words};
 use crate::live::LiveRun;
+use crate::percent::encoded;
 use crate::view::Selection;
 
 /// Script that replaces the table on each event of the server.
@@ -15,7 +16,7 @@ pub const SCRIPT: &str = include_str!("live.js");
 pub fn live(project: &str, runs: &[LiveRun]) -> String {
     let selection = Selection { project: project.to_owned(), ..Selection::default() };
     of_project(&selection, "Running now", &["live"], |html| {
-        let events = format!("/api/v1/projects/{}/live/events", link::encoded(project));
+        let events = format!("/api/v1/projects/{}/live/events", encoded(project));
         html.markup("<noscript><meta http-equiv=refresh content=5></noscript>");
         html.markup("<div id=live").attribute("data-events", &events).markup(">");
         table(html, runs);

@@ -6,6 +6,7 @@ use memgate_reports::page::{Html, anchor};
 use super::frame::{of_project, select};
 use super::{curve, link, parts, words};
 use crate::artefacts::PAGE;
+use crate::percent::encoded;
 use crate::view::{Point, TestView};
 
 /// The column of thresholds.
@@ -28,7 +29,7 @@ pub fn test(view: &TestView) -> String {
             if view.more_leaks {
                 html.markup("<p class=faint>").text(&format!("the {} worst · ", view.leaks.len()));
                 let mut list = link::to(selection, &["leaks"]);
-                list += &format!("&state=any&text={}", link::encoded(&format!("{suite}::{name}")));
+                list += &format!("&state=any&text={}", encoded(&format!("{suite}::{name}")));
                 parts::anchor(html, &list, "find the others in the list of leaks");
                 html.markup("</p>");
             }
