@@ -382,11 +382,11 @@ pub struct TestReport {
     pub id: String,
     /// The entry is not a test: it is a whole test class, for leaks that cannot be assigned to one of its tests, or the
     /// heap dumps of the suite. It does not count as a test. Absent if false.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_class: bool,
     /// The test passed with nothing to report. `metrics` is empty; the figures are `clean_metrics` of the suite. Absent
     /// if false.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clean: bool,
     /// How the user's own test ended.
     pub outcome: Outcome,
@@ -408,7 +408,7 @@ pub struct TestReport {
     pub confirmed: bool,
     /// No run of this test alone shows what its verdict is based on: alone it left nothing of that, or its program
     /// reports its tests itself and only runs all of them. Absent if false.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_among_others: bool,
     /// Figures by metric, each with the threshold that was applied. Empty if `clean` is true.
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
@@ -509,11 +509,6 @@ pub struct Problem {
     pub what: String,
     /// Advice on what to do; empty if there is none.
     pub hint: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
