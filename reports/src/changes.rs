@@ -173,7 +173,7 @@ fn ended(report: &RunReport) -> BTreeMap<String, Ended> {
 
 /// Leaks that a waiver covers, and that are therefore known.
 fn accepted(report: &RunReport) -> BTreeSet<&str> {
-    let tests = report.suites.iter().flat_map(|suite| &suite.tests);
+    let tests = report.entries();
     let waived = tests.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_some());
     waived.map(|leak| leak.id.as_str()).collect()
 }

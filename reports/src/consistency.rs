@@ -94,21 +94,23 @@ fn of_number(number: f64) -> impl Iterator<Item = String> {
 /// added.
 fn derived(report: &RunReport, known: &mut BTreeSet<String>) {
     let mut add = |number: f64| known.extend(of_number(number));
-    let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
     let bytes =
         |leaks: &mut dyn Iterator<Item = &Leak>| leaks.map(|leak| leak.bytes_per_iteration).sum::<f64>();
     let counted = |leak: &&Leak| leak.waiver.is_none();
-    for test in tests() {
+    for test in report.entries() {
         add(bytes(&mut test.one_time.iter()));
         add(bytes(&mut test.leaks.iter().filter(counted)));
         for before in &test.growth {
             test.growth.iter().for_each(|after| add(after.value - before.value));
         }
     }
-    let once: std::collections::BTreeMap<&str, f64> =
-        tests().flat_map(|t| &t.one_time).map(|leak| (leak.id.as_str(), leak.bytes_per_iteration)).collect();
+    let once: std::collections::BTreeMap<&str, f64> = report
+        .entries()
+        .flat_map(|t| &t.one_time)
+        .map(|leak| (leak.id.as_str(), leak.bytes_per_iteration))
+        .collect();
     add(once.values().sum());
-    let all = || tests().flat_map(|test| &test.leaks).filter(counted);
+    let all = || report.entries().flat_map(|test| &test.leaks).filter(counted);
     add(bytes(&mut all()));
     let names: BTreeSet<Option<&str>> =
         all().flat_map(|leak| &leak.frames).map(|frame| frame.function.as_deref()).collect();
@@ -142,7 +144,7 @@ fn figures_for_machines_are_the_json_s_to_the_last_digit() {
     for (name, report) in sample::all() {
         let texts = texts(&report);
         let text = |wanted: &str| &texts.iter().find(|(format, _)| *format == wanted).unwrap().1;
-        for (metric, value) in report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| &t.metrics) {
+        for (metric, value) in report.entries().flat_map(|t| &t.metrics) {
             let full = value.value.to_string();
             assert!(
                 text("report.html").contains(&format!("<data value=\"{full}\">")),
@@ -160,8 +162,7 @@ fn figures_for_machines_are_the_json_s_to_the_last_digit() {
 #[test]
 fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
     let report = sample::mixed();
-    let failing: Vec<&TestReport> =
-        report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail).collect();
+    let failing: Vec<&TestReport> = report.entries().filter(|t| t.verdict == Verdict::Fail).collect();
     assert!(!failing.is_empty());
     for (format, text) in texts(&report) {
         if ["metrics.txt", "leaks.folded", "leaks.speedscope.json", "subject"].contains(&format) {

@@ -273,8 +273,7 @@ pub(crate) fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Le
 
 fn one_time(report: &RunReport) -> String {
     let bytes: f64 = one_time_groups(report).values().map(|(leak, _)| leak.bytes_per_iteration).sum();
-    let tests =
-        report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| !test.one_time.is_empty()).count();
+    let tests = report.entries().filter(|test| !test.one_time.is_empty()).count();
     if tests == 0 {
         return String::new();
     }

@@ -24,7 +24,7 @@ pub fn json(report: &RunReport) -> Result<String, RenderError> {
         }
         suite.clean_metrics = figures;
     }
-    let tests = lean.suites.iter().flat_map(|suite| &suite.tests);
+    let tests = lean.entries();
     let lines = Lines {
         pretty: PrettyFormatter::new(),
         containers: Vec::new(),

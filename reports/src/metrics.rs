@@ -39,10 +39,9 @@ pub fn metrics(report: &RunReport) -> String {
 
 /// Tests, and test classes that are judged as a whole, by verdict.
 fn by_verdict(report: &RunReport, families: &mut BTreeMap<String, (String, Samples)>) {
-    let entries = || report.suites.iter().flat_map(|suite| &suite.tests);
     let (tests, classes) = ("memgate_tests", "memgate_test_classes");
     families.insert(tests.to_owned(), ("Tests by verdict.".to_owned(), Samples::new()));
-    if entries().any(|entry| entry.is_class) {
+    if report.entries().any(|entry| entry.is_class) {
         let help = "Test classes that are judged as a whole, by verdict.";
         families.insert(classes.to_owned(), (help.to_owned(), Samples::new()));
     }
@@ -54,7 +53,8 @@ fn by_verdict(report: &RunReport, families: &mut BTreeMap<String, (String, Sampl
         (Verdict::Fail, "fail"),
     ] {
         for (family, is_class) in [(tests, false), (classes, true)] {
-            let with = entries().filter(|entry| entry.verdict == verdict && entry.is_class == is_class);
+            let with =
+                report.entries().filter(|entry| entry.verdict == verdict && entry.is_class == is_class);
             if let Some((_, samples)) = families.get_mut(family) {
                 samples.insert(labels(&[("verdict", name)]), with.fold(0.0, |count, _| count + 1.0));
             }

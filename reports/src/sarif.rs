@@ -372,7 +372,7 @@ mod tests {
                 }
             }
             let waived = |leak: &&Leak| leak.waiver.is_some();
-            let leaks = report.suites.iter().flat_map(|s| &s.tests).flat_map(|test| &test.leaks);
+            let leaks = report.entries().flat_map(|test| &test.leaks);
             for leak in leaks.filter(waived) {
                 let shows = |r: &serde_json::Value| r["partialFingerprints"]["memgateLeak/v1"] == *leak.id;
                 assert!(!results.iter().any(shows), "{name}: {}", leak.id);

@@ -25,7 +25,7 @@ pub(crate) struct Stack {
 /// Every stack that leaks bytes, the largest first; the same stack of several tests is merged.
 pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     let mut by_frames: BTreeMap<(u8, Vec<String>), Stack> = BTreeMap::new();
-    let leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
+    let leaks = report.entries().flat_map(|test| &test.leaks);
     // Objects of a heap dump do not belong to an iteration, and their allocation was not recorded.
     let grows = |leak: &&Leak| leak.kind != LeakKind::Heap && leak.bytes_per_iteration > 0.0;
     for leak in leaks.filter(|leak| leak.waiver.is_none()).filter(grows) {
@@ -257,7 +257,7 @@ mod tests {
                 assert_eq!(profile["endValue"].as_f64().unwrap(), weights.clone().sum::<f64>(), "{name}");
                 sum += weights.sum::<f64>();
             }
-            let leaks = report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| &t.leaks);
+            let leaks = report.entries().flat_map(|t| &t.leaks);
             let all: f64 = leaks.filter(|l| l.waiver.is_none()).map(|l| l.bytes_per_iteration).sum();
             assert_eq!(sum, all, "{name}");
         }

@@ -25,14 +25,14 @@ pub(crate) struct Reason {
 
 /// `17 of 35 tests leak, 1 to look at`.
 pub(crate) fn headline(report: &RunReport) -> String {
-    let entries = || report.suites.iter().flat_map(|suite| &suite.tests);
-    let tests = || entries().filter(|entry| !entry.is_class);
-    let with = |verdict| entries().filter(|entry| entry.verdict == verdict).count();
+    let tests = || report.entries().filter(|entry| !entry.is_class);
+    let with = |verdict| report.entries().filter(|entry| entry.verdict == verdict).count();
     let all = format_number_of(tests().count(), "test");
     let unscreened = tests().filter(|test| is_unscreened(test)).count();
-    let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
+    let judged = report.entries().any(|entry| entry.verdict != Verdict::NotJudged);
     let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
-    let dumps = entries().filter(|entry| entry.is_heap_dump() && entry.verdict == Verdict::Fail).count();
+    let dumps =
+        report.entries().filter(|entry| entry.is_heap_dump() && entry.verdict == Verdict::Fail).count();
     let known = told_once(report, |entry| entry.verdict == Verdict::Pass && entry.against_base.is_some());
     let classes = match with(Verdict::Fail) - failed - dumps {
         0 => None,

@@ -107,6 +107,11 @@ impl RunReport {
         }
     }
 
+    /// The tests of all suites, with the entries for whole classes and heap dumps.
+    pub fn entries(&self) -> impl Iterator<Item = &TestReport> + Clone {
+        self.suites.iter().flat_map(|suite| &suite.tests)
+    }
+
     /// Restores the figures of every clean test: `report.json` stores them once per suite.
     #[must_use]
     pub fn completed(mut self) -> Self {

@@ -220,7 +220,7 @@ pub(super) fn excluded(report: &RunReport) -> Html {
             );
         }
     }
-    let waived = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
+    let waived = report.entries().flat_map(|test| &test.leaks);
     let waived = waived.filter(|leak| leak.waiver.is_some()).count();
     if waived > 0 {
         html.element(
@@ -302,8 +302,7 @@ pub(super) fn method(report: &RunReport) -> Html {
         let stacks = if suite.stacks_of_suspects { ", call stacks of suspects alone" } else { "" };
         html.element("li", &format!("{}: runner {}, {boundary}{stacks}", suite.name, suite.runner));
     }
-    let confidence =
-        report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| t.metrics.values()).map(|v| v.confidence);
+    let confidence = report.entries().flat_map(|t| t.metrics.values()).map(|v| v.confidence);
     let confidence = confidence.fold(0.0, f64::max);
     if confidence > 0.0 {
         html.element("li", &format!("confidence of the intervals: {} %", format_count(confidence * 100.0)));

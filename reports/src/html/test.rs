@@ -110,8 +110,7 @@ fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
     html.markup("<form id=tools role=search><label>Search <input type=search id=q autocomplete=off placeholder=\"test, function, class, leak\"></label>");
     html.markup("<label>Show <select id=verdict><option value=\"\">all verdicts");
     for verdict in [Verdict::Fail, Verdict::Error, Verdict::Warn, Verdict::NotJudged, Verdict::Pass] {
-        let count =
-            report.suites.iter().flat_map(|suite| &suite.tests).filter(|t| t.verdict == verdict).count();
+        let count = report.entries().filter(|t| t.verdict == verdict).count();
         if count > 0 {
             let (class, word) = verdict_word(verdict);
             html.markup("<option value=").markup(class).markup(">").text(&format!("{word} ({count})"));

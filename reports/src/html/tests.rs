@@ -157,7 +157,7 @@ fn figures_are_those_of_the_json() {
     let report = sample::mixed();
     let page = html(&report).unwrap();
     let text = json(&report).unwrap();
-    for test in report.suites.iter().flat_map(|suite| &suite.tests) {
+    for test in report.entries() {
         for value in test.metrics.values() {
             assert!(
                 page.contains(&format!("<data value=\"{}\">", value.value)),
