@@ -1,27 +1,26 @@
 //! Whole runs, described as streams, and the verdicts that they must get.
 
+mod programs;
+mod unmeasured;
+mod waivers;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memgate_model::Outcome as Ended;
 use memgate_model::{
     BoundaryQuality, Leak, LeakKind, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource,
-    Verdict, WaiverState,
+    Verdict,
 };
-use memgate_wire::{
-    BoundaryKind, ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, MappedKind, Mappings, Outcome,
-    ProcessRole, SnapshotScope,
-};
+use memgate_wire::{MappedKind, Outcome};
 
 use super::judge;
-use crate::dsl::{ByNumber, Process, hello};
-use crate::input::{ConfirmationInput, Ending, ProcessInput, Repetition, RunInput, SuiteInput};
-use crate::policy::{
-    Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, Waiver, WaiverMatch,
-};
+use crate::dsl::{ByNumber, Process};
+use crate::input::{ConfirmationInput, Ending, ProcessInput, RunInput, SuiteInput};
+use crate::policy::{Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, Waiver, WaiverMatch};
 use crate::record::ProcessRecord;
 use crate::screen::screen;
+pub(super) use programs::process_suite;
 
 pub(super) const TEST: &str = "Map.insert";
 
@@ -84,6 +83,16 @@ pub(super) fn waiving_ids<'l>(leaks: impl IntoIterator<Item = &'l Leak>) -> Gate
     waiving(leaks.into_iter().map(|leak| waiver(WaiverMatch::Leak(leak.id.clone()), None)))
 }
 
+pub(crate) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
+    Waiver {
+        matches,
+        test: None,
+        reason: "upstream issue 1234".to_owned(),
+        owner: None,
+        until: until.map(str::to_owned),
+    }
+}
+
 /// `reason_beside_figures` is everything without the form `48.0 KiB per iteration (allowed 0 B)`.
 pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
     let words = |part: &'_ str| match part.split_once(" (allowed ") {
@@ -101,6 +110,13 @@ pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
         assert_eq!(*beside, words.join("; "), "{}: {}", test.id, test.reason);
     }
     report
+}
+
+/// The record of a plain program that does this.
+fn process(body: impl FnOnce(&mut Process)) -> ProcessRecord {
+    let mut p = Process::screen();
+    body(&mut p);
+    p.end()
 }
 
 /// Units of figures.
@@ -930,611 +946,12 @@ fn mapped_memory_is_a_leak_of_the_place_that_mapped_it() {
     assert_eq!(only(&waived).verdict, Verdict::Pass, "{}", only(&waived).reason);
 }
 
-/// If the agent could not record all mappings, nothing with a limit passes.
-#[test]
-fn mappings_that_were_lost_are_not_measured() {
-    let mut screen = Process::screen();
-    let lost = Mappings { boundary: 0, lost: true, mapped: Vec::new() };
-    screen.run(TEST, 0, |p| p.frame(Frame::Mappings(lost)));
-    let input = run_once(screen.end());
-    let judged = report_of(&input);
-    assert_eq!(only(&judged).verdict, Verdict::Error);
-    assert!(only(&judged).reason.starts_with("not measured: not all mappings"), "{}", only(&judged).reason);
-    let unlimited = report(&input, &without_limit(Metric::NativeMappedBytes));
-    assert_eq!(only(&unlimited).verdict, Verdict::Pass);
-}
-
 #[test]
 fn descriptors_from_another_place_each_time_are_a_leak_of_their_name() {
     let input = screened_and_repeated(20, |p, i| p.open("socket:[17]", 3 + i));
     let leaks = os_leaks(&report_of(&input));
     let id = crate::signature::os_id("descriptor", "socket:[…]");
     assert_eq!(leaks, [(id, "1 × descriptor socket:[…]".to_owned(), None)]);
-}
-
-#[test]
-fn a_waiver_limited_to_tests_covers_no_other() {
-    let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
-    let id = only(&report_of(&input)).leaks[0].id.clone();
-    let limited = |suite: &'static str| {
-        let test = TestPattern::new(format!("{suite}::*"), move |asked, test| asked == suite && test == TEST);
-        let waiver = Waiver { test: Some(test), ..waiver(WaiverMatch::Leak(id.clone()), None) };
-        waiving([waiver])
-    };
-    let covered = report(&input, &limited("engine"));
-    assert_eq!(only(&covered).verdict, Verdict::Pass);
-    assert_eq!(covered.waivers[0].matches, format!("leak {id} in engine::*"));
-    let other = report(&input, &limited("maps"));
-    assert_eq!((only(&other).verdict, other.waivers[0].state), (Verdict::Fail, WaiverState::Unused));
-}
-
-pub(crate) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
-    Waiver {
-        matches,
-        test: None,
-        reason: "upstream issue 1234".to_owned(),
-        owner: None,
-        until: until.map(str::to_owned),
-    }
-}
-
-#[test]
-fn a_waiver_covers_its_leak_until_its_day_has_passed() {
-    let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
-    let id = only(&report_of(&input)).leaks[0].id.clone();
-    let fails = (Verdict::Fail, "37 B per iteration (allowed 0 B)");
-    let passes = (Verdict::Pass, "1 leak waived: the figures are without it");
-    let frame =
-        || WaiverMatch::Frame(FramePattern::new("engine*!leak_3", |name| name == "engine_tests!leak_3"));
-    let cases = [
-        (waiver(WaiverMatch::Leak(id.clone()), None), passes, WaiverState::InForce, 1),
-        (waiver(WaiverMatch::Leak(id.clone()), Some("2026-11-21")), passes, WaiverState::InForce, 1),
-        (waiver(WaiverMatch::Leak(id), Some("2026-11-20")), fails, WaiverState::Expired, 0),
-        (waiver(frame(), None), passes, WaiverState::InForce, 1),
-        (waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None), fails, WaiverState::Unused, 0),
-    ];
-    for (waiver, expected, state, used) in cases {
-        let policy =
-            GatePolicy { waivers: vec![waiver], today: "2026-11-21".to_owned(), ..GatePolicy::default() };
-        let report = report(&input, &policy);
-        let test = only(&report);
-        assert_eq!((test.verdict, test.reason.as_str()), expected);
-        assert_eq!((report.waivers[0].state, report.waivers[0].used), (state, used));
-        let reason = (expected == passes).then(|| "upstream issue 1234".to_owned());
-        assert_eq!(test.leaks[0].waiver, reason);
-    }
-}
-
-#[test]
-fn a_waiver_covers_one_leak_and_not_the_one_beside_it() {
-    let input = screened_and_repeated(20, |p, _| {
-        p.alloc(3, 1000, 1);
-        p.alloc(4, 37, 1);
-    });
-    let pattern = FramePattern::new("*!leak_3", |name| name.ends_with("!leak_3"));
-    let policy = waiving([waiver(WaiverMatch::Frame(pattern), None)]);
-    assert_verdict(&input, &policy, Verdict::Fail, "37 B per iteration (allowed 0 B)");
-}
-
-#[test]
-fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
-    let mut input = screened_and_repeated(8, |_, _| ());
-    let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
-    let policy = waiving([unused]);
-    assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::Unused);
-    let fixed = [("n1-0000000000000000".to_owned(), "b2".to_owned())].into();
-    let stale = GatePolicy { fixed: (fixed, Level::Fail), ..policy.clone() };
-    let level = |report: &RunReport| report.waivers[0].fixed.as_ref().unwrap().level;
-    let whole = report(&input, &stale);
-    assert_eq!((whole.verdict, level(&whole)), (Verdict::Fail, Level::Fail));
-    input.partial = true;
-    assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::InForce);
-    let part = report(&input, &stale);
-    assert_eq!((part.verdict, level(&part)), (Verdict::Pass, Level::Warn));
-}
-
-#[test]
-fn a_waiver_may_be_needed_by_what_failed_or_was_not_measured() {
-    let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
-    let policy = waiving([unused]);
-    let state = |input: &RunInput| report(input, &policy).waivers[0].state;
-    let mut failed = screened_and_repeated(8, |_, _| ());
-    failed.command_status = Some(1);
-    assert_eq!(state(&failed), WaiverState::InForce);
-    let mut broken = screened_and_repeated(8, |_, _| ());
-    broken.errors.push(super::suite::problem("engine_tests", "not measured", ""));
-    assert_eq!(state(&broken), WaiverState::InForce);
-    assert_eq!(state(&RunInput::default()), WaiverState::InForce, "nothing ran");
-}
-
-#[test]
-fn the_users_own_failures_are_not_judged_and_never_hidden() {
-    let leaking = |outcome| {
-        let mut screen = Process::screen().outcome(outcome);
-        screen.run(TEST, 0, |p| p.alloc(3, 4096, 12));
-        run_once(screen.end())
-    };
-    let failed = leaking(Outcome::Failed);
-    let reason = "the test itself failed: not judged for leaks";
-    assert_ends(&failed, &GatePolicy::default(), Verdict::NotJudged, reason, 1);
-    let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
-    assert_verdict(&failed, &lenient, Verdict::NotJudged, reason);
-    assert_judged(&leaking(Outcome::Skipped), Verdict::NotJudged, "the test was skipped");
-
-    let mut screen = Process::screen();
-    screen.run(TEST, 0, |_| ());
-    let input = run_of(suite(vec![screen.end_with(GoodbyeReason::Exit, Some(3)).into()]));
-    let report_ = report_of(&input);
-    assert_eq!((report_.verdict, report_.exit_code), (Verdict::Pass, 1));
-    assert_eq!(report_.suites[0].reason, "its process ended with status 3 though no test failed");
-    let mut input = run_once(screened(|_| ()));
-    input.command_status = Some(8);
-    let failed = report_of(&input);
-    assert_eq!((failed.verdict, failed.exit_code), (Verdict::NotJudged, 1));
-    assert_eq!(
-        failed.errors[0].what,
-        "it ended with status 8, though no test failed: so does this run, with 1"
-    );
-    let ignored = report(&input, &lenient);
-    assert_eq!((ignored.verdict, ignored.exit_code, ignored.errors.len()), (Verdict::Pass, 0, 0));
-    let on_device = &mut input.suites[0];
-    on_device.runner = Runner::Instrumentation;
-    on_device.problems =
-        vec![super::suite::problem("app", "not measured: the process crashed", "look at its log")];
-    let crashed = report_of(&input);
-    assert_eq!((crashed.verdict, crashed.exit_code, crashed.errors.len()), (Verdict::Error, 1, 0));
-    assert_eq!(crashed.suites[0].reason, "not measured: the process crashed; look at its log");
-}
-
-/// A crashed process has its own name as its only thread, which tells nothing.
-#[test]
-fn threads_that_waited_nowhere_are_named_only_where_a_test_hung() {
-    let reason = |ending| {
-        let mut screen = Process::screen();
-        screen.start(TEST, 0);
-        screen.os_sample(0);
-        let mut record = screen.cut();
-        record.last_threads.iter_mut().for_each(|thread| thread.waits_in = "0".to_owned());
-        let input = run_of(suite(vec![ProcessInput { record, ending }]));
-        report_of(&input).suites[0].tests[0].reason.clone()
-    };
-    let crashed = reason(Ending::Signalled(11));
-    assert!(crashed.starts_with("its process was ended by signal 11 (SIGSEGV); run it alone"), "{crashed}");
-    let hung = reason(Ending::TimedOut(Duration::from_secs(60)));
-    assert_eq!(hung, "still running after 60 s; last seen: main");
-}
-
-#[test]
-fn a_test_that_does_not_end_is_an_error_with_its_last_curve() {
-    let broken = |ending| {
-        let mut screen = Process::screen();
-        screen.run("Map.first", 0, |_| ());
-        screen.start(TEST, 0);
-        screen.alloc(3, 1 << 20, 1);
-        screen.os_sample(0);
-        run_of(suite(vec![ProcessInput { record: screen.cut(), ending }]))
-    };
-    let cases = [
-        (
-            Ending::Signalled(11),
-            Ended::Crashed,
-            "its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait; \
-             run it alone, without memgate, and repair it: a test is judged only if it ends by itself",
-        ),
-        (
-            Ending::TimedOut(Duration::from_secs(60)),
-            Ended::TimedOut,
-            "still running after 60 s; last seen: main in futex_wait",
-        ),
-        (
-            Ending::Unknown,
-            Ended::Crashed,
-            "its process ended in the middle of it; last seen: main in futex_wait",
-        ),
-    ];
-    for (ending, outcome, reason) in cases {
-        let report = report_of(&broken(ending));
-        let tests = &report.suites[0].tests;
-        assert_eq!((tests[0].verdict, tests[1].verdict), (Verdict::Pass, Verdict::Error));
-        assert_eq!((tests[1].outcome, tests[1].reason.as_str()), (outcome, reason));
-        assert!(tests[1].curve.iter().any(|p| p.metric == Metric::OsRss && p.value > 1e6));
-        assert_eq!(report.exit_code, 1, "the user's own test did not pass");
-        let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
-        assert_eq!(super::judge(&broken(ending), &lenient, &mut ByNumber).exit_code, 2);
-    }
-}
-
-#[test]
-fn a_test_that_ends_its_own_process_is_an_error() {
-    let mut screen = Process::screen();
-    screen.start(TEST, 0);
-    let record = screen.end_with(GoodbyeReason::QuickExit, Some(0));
-    let reason = "the test ended its process with _exit";
-    assert_ends(&run_once(record), &GatePolicy::default(), Verdict::Error, reason, 1);
-}
-
-#[test]
-fn what_was_not_measured_never_passes() {
-    let measured_with = |change: &dyn Fn(&mut Hello), error: Option<ErrorCode>| {
-        let mut screen = Process::screen();
-        if let Some(code) = error {
-            screen.frame(Frame::Error(ErrorFrame { code, text: "the table is full".to_owned() }));
-        }
-        screen.run(TEST, 0, |_| ());
-        if let Frame::Hello(hello) = &mut screen.frames[0].0 {
-            change(hello);
-        }
-        run_once(screen.end())
-    };
-    let blind = |h: &mut Hello| h.blind = Some("the program brings its own allocator".to_owned());
-    let other = |h: &mut Hello| (h.wire_version, h.agent_version) = (9, "9.0".to_owned());
-    let same = |_: &mut Hello| ();
-    let cases: [(RunInput, &str); 4] = [
-        (measured_with(&blind, None), "not measured: the program brings its own allocator"),
-        (measured_with(&other, None), "not measured: agent 9.0 writes version 9 of the stream"),
-        (measured_with(&same, Some(ErrorCode::OutOfTable)), "not measured: the table is full"),
-        (
-            {
-                let mut screen = Process::screen().overlapping();
-                screen.run(TEST, 0, |_| ());
-                run_once(screen.end())
-            },
-            "not measured: 2 tests ran at the same time, what each left cannot be told apart",
-        ),
-    ];
-    for (input, reason) in cases {
-        assert_judged(&input, Verdict::Error, reason);
-    }
-    assert_judged(&measured_with(&same, Some(ErrorCode::Other)), Verdict::Pass, "");
-}
-
-#[test]
-fn a_suite_without_a_test_is_an_error() {
-    let reason = |suite: SuiteInput| {
-        let report = report_of(&run_of(suite));
-        assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
-        report.suites[0].reason.clone()
-    };
-    assert_eq!(reason(suite(vec![])), "no test ran");
-    assert_eq!(reason(suite(vec![process(|_| ()).into()])), "no test ran");
-    let empty = |may_be_empty| {
-        let mut record = process(|_| ());
-        record.iterations = 1;
-        let run = RunInput { may_be_empty, ..run_once(record) };
-        report_of(&run)
-    };
-    let shard = empty(true);
-    assert_eq!((shard.verdict, shard.exit_code), (Verdict::Pass, 0), "an empty shard is no error");
-    assert!(shard.suites[0].reason.starts_with("no test to run"), "{}", shard.suites[0].reason);
-    let typo = empty(false);
-    assert_eq!((typo.verdict, typo.exit_code), (Verdict::Error, 2), "its filter matches none");
-    assert_eq!(typo.errors[0].what, "no test ran: nothing was measured");
-    let blind = {
-        let mut p = Process::screen();
-        p.frames[0].0 = Frame::Hello(Hello { blind: Some("it is linked statically".to_owned()), ..hello() });
-        p.end()
-    };
-    assert_eq!(reason(suite(vec![blind.into()])), "not measured: it is linked statically");
-    let nothing = report_of(&RunInput::default());
-    assert_eq!((nothing.verdict, nothing.exit_code, nothing.errors.len()), (Verdict::Error, 2, 1));
-}
-
-#[test]
-fn a_process_that_vanishes_after_its_tests_is_an_error_of_the_suite() {
-    let mut p = Process::screen();
-    p.run(TEST, 0, |_| ());
-    let lost = ProcessInput { record: p.without_os().cut(), ending: Ending::Signalled(9) };
-    let report = report_of(&run_of(suite(vec![lost])));
-    assert_eq!(report.verdict, Verdict::Error);
-    assert!(
-        report.suites[0].reason.starts_with("after Map.insert, its process was ended by signal 9 (SIGKILL)")
-    );
-    assert_eq!(only(&report).verdict, Verdict::Pass, "the test itself was measured");
-}
-
-#[test]
-fn damage_is_an_error_and_what_was_read_before_is_used() {
-    let mut record = screened(|p| p.alloc(3, 100, 1));
-    record.damaged = Some("damaged frame at byte 4711".to_owned());
-    let report = report_of(&run_once(record));
-    assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
-    assert_eq!(report.suites[0].reason, "its recording is damaged: damaged frame at byte 4711");
-    assert_eq!(only(&report).verdict, Verdict::Warn);
-}
-
-#[test]
-fn children_that_a_test_forked_are_no_tests() {
-    let p = screened(|_| ());
-    let mut child = Process::screen();
-    child.frames[0].0 = Frame::Hello(Hello { role: ProcessRole::ForkChild, ..hello() });
-    child.start(TEST, 0);
-    let child = ProcessInput { record: child.cut(), ending: Ending::Signalled(6) };
-    let report = report_of(&run_of(suite(vec![p.into(), child])));
-    assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
-}
-
-/// The framework Check runs each test in a child, so its program has nothing alive at its end. Regression test: such a
-/// program passed without a message.
-#[test]
-fn what_children_of_a_plain_program_end_with_is_told() {
-    let child = |reason, (size, live)| {
-        let mut child = Process::screen();
-        child.frames[0].0 = Frame::Hello(Hello { role: ProcessRole::ForkChild, ..hello() });
-        child.alloc(5, 5000, 1);
-        child.boundary(BoundaryKind::ProcessStart, "", 0, Vec::new(), 0, SnapshotScope::Survivors);
-        child.alloc(3, size, live);
-        ProcessInput::from(child.end_with(reason, Some(0)))
-    };
-    let program = |children: Vec<ProcessInput>| {
-        let mut run = process_suite(process(|_| ()), &[]);
-        run.suites[0].screen.extend(children);
-        run
-    };
-    let told = |run: &RunInput, policy: &GatePolicy| {
-        let report = report(run, policy);
-        assert_eq!((report.suites[0].tests[0].verdict, report.exit_code), (Verdict::Pass, 0));
-        (report.verdict, report.suites[0].reason.clone())
-    };
-    let default = GatePolicy::default();
-    let two = || vec![child(GoodbyeReason::Exit, (8, 10)), child(GoodbyeReason::QuickExit, (8, 2))];
-    let (verdict, reason) = told(&program(two()), &default);
-    assert_eq!(verdict, Verdict::Warn);
-    let begin =
-        "not judged: 2 children that it forked ended with 96 B in 12 allocations of their own alive; ";
-    assert!(reason.starts_with(begin), "{reason}");
-    let nothing = (Verdict::Pass, String::new());
-    let passes = |child, why: &str| assert_eq!(told(&program(vec![child]), &default), nothing, "{why}");
-    passes(child(GoodbyeReason::Exit, (8, 0)), "what it has is its parent's");
-    passes(child(GoodbyeReason::Exit, (4096, 1)), "the C library's buffer of a stream");
-    passes(child(GoodbyeReason::Exec, (8, 10)), "another program");
-    let mut gtest = suite(vec![process(|_| ()).into()]);
-    gtest.screen.extend(two());
-    assert!(!report(&run_of(gtest), &default).suites[0].reason.contains("children"), "death tests");
-}
-
-/// The records of a screen of [`Process`] whose body is the whole process.
-fn process(body: impl FnOnce(&mut Process)) -> ProcessRecord {
-    let mut p = Process::screen();
-    body(&mut p);
-    p.end()
-}
-
-/// A plain program, repeated with these lengths.
-fn of_lengths(
-    screen: impl Into<ProcessInput>,
-    lengths: impl IntoIterator<Item = u64>,
-    body: impl Fn(&mut Process, u64),
-) -> RunInput {
-    let mut suite = SuiteInput { boundary: BoundaryQuality::Process, ..suite(vec![screen.into()]) };
-    let run = |n| Repetition { n, process: process(|p| body(p, n)).into() };
-    let runs: Vec<_> = lengths.into_iter().map(run).collect();
-    if !runs.is_empty() {
-        suite.confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs));
-    }
-    run_of(suite)
-}
-
-/// A plain program, with the lengths of its repetitions and the blocks that each leaves.
-pub(super) fn process_suite(screen: impl Into<ProcessInput>, lengths: &[(u64, u64)]) -> RunInput {
-    let live: BTreeMap<u64, u64> = lengths.iter().copied().collect();
-    of_lengths(screen, lengths.iter().map(|(n, _)| *n), |p, n| {
-        p.alloc(3, 8, live[&n]);
-        p.alloc(5, 4096, 1);
-        p.works(n);
-    })
-}
-
-#[test]
-fn a_whole_process_is_judged_by_runs_of_different_length() {
-    let screen = || process(|p| p.alloc(3, 8, 10));
-    let default = GatePolicy::default();
-    let reason = "not judged: 80 B in 10 allocations alive at exit; to have it judged, write {n} for the number in \
-                  the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
-                  if its test framework has no such argument: memgate docs agent";
-    assert_verdict(&process_suite(screen(), &[]), &default, Verdict::Warn, reason);
-    let told = report(&process_suite(screen(), &[]), &default);
-    assert_eq!(only(&told).leaks.len(), 1, "with its stack");
-    assert_verdict(&process_suite(process(|_| ()), &[]), &default, Verdict::Pass, "");
-    let leaks = [(10, 10), (20, 20), (30, 30), (40, 40), (50, 50)];
-    assert_verdict(
-        &process_suite(screen(), &leaks),
-        &default,
-        Verdict::Fail,
-        "8 B per repetition (allowed 0 B)",
-    );
-    let report = report(&process_suite(screen(), &leaks), &default);
-    let titles: Vec<_> = only(&report).leaks.iter().map(|l| l.title.as_str()).collect();
-    assert_eq!(titles, ["1 × 8 B"]);
-    let still = [(10, 7), (20, 7), (30, 7), (40, 7), (50, 7)];
-    assert_verdict(&process_suite(screen(), &still), &default, Verdict::Pass, "");
-    let fills_up = [(10, 10), (20, 20), (30, 20), (40, 20), (50, 20)];
-    assert_verdict(&process_suite(screen(), &fills_up), &default, Verdict::Pass, "");
-    let two = [(10, 10), (20, 20)];
-    let reason = "unconfirmed: left 80 B in 10 allocations in one execution; it ran with 2 different lengths, 3 are needed";
-    assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason);
-}
-
-#[test]
-fn a_vector_of_a_plain_program_that_grows_from_several_places_is_one_leak() {
-    let grows = |p: &mut Process, stack, n| {
-        p.alloc(stack, 8 * n, 1);
-        p.works(n);
-    };
-    let stack = |n: u64| 1 + u32::try_from(n / 10 - 1).unwrap() % 3;
-    let run = of_lengths(process(|p| grows(p, 1, 1)), [10, 20, 30, 40, 50], |p, n| grows(p, stack(n), n));
-    let report = report_of(&run);
-    let test = only(&report);
-    let titles: Vec<_> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
-    assert_eq!(test.verdict, Verdict::Fail);
-    assert_eq!(titles, ["growing allocation, 8 B more per iteration, also from leak_1, leak_3"]);
-}
-
-/// Regression: the reason was the growth of the total, which may be negative.
-#[test]
-fn a_leak_beside_memory_that_comes_and_goes_is_told_with_its_own_figure() {
-    let noise = [4, 9, 1, 5, 2, 3];
-    let run = of_lengths(process(|_| ()), 5..11, |p, n| {
-        p.alloc(3, 77, n);
-        p.alloc(5, 100, noise[usize::try_from(n).unwrap() - 5]);
-        p.works(n);
-    });
-    assert_judged(&run, Verdict::Fail, "77 B per repetition in one place (allowed 0 B)");
-}
-
-/// Regression test: only memory was compared, so the program passed with all of these.
-#[test]
-fn descriptors_threads_and_mappings_alive_at_exit_are_not_judged_either() {
-    let mut p = Process::screen();
-    // The program found it open, or the place that opened it is unknown.
-    p.fds.push("/inherited");
-    p.open("/log", 4);
-    p.open("/log", 4);
-    p.spawn("worker-1", 5);
-    p.mapped(6, MappedKind::Anonymous, 1, 65536);
-    let input = process_suite(p.end(), &[]);
-    let why = "not judged: 64.0 KiB of mapped memory, 2 descriptors, 1 thread alive at exit; to have it judged, write {n} \
-               for the number in the argument that repeats its work: `memgate run -- PROGRAM --count={n}`, or a suite in memgate.yaml; \
-               if its test framework has no such argument: memgate docs agent";
-    assert_judged(&input, Verdict::Warn, why);
-    let judged = report_of(&input);
-    let leaks = &only(&judged).leaks;
-    let titles: Vec<_> = leaks.iter().map(|leak| leak.title.as_str()).collect();
-    let want = ["1 mapping of anonymous memory, 64.0 KiB", "2 × descriptor /log", "1 × thread worker-…"];
-    assert_eq!(titles, want);
-    let waived = report(&input, &waiving_ids(leaks));
-    assert_eq!((only(&waived).verdict, only(&waived).reason.as_str()), (Verdict::Pass, "3 leaks waived"));
-    let mut off = GatePolicy::default();
-    off.defaults.retain(|limit| limit.metric == Metric::NativeLiveBytes);
-    let passed = report(&input, &off);
-    assert_eq!((only(&passed).verdict, only(&passed).reason.as_str()), (Verdict::Pass, ""));
-    assert!(only(&passed).leaks.is_empty(), "within its limits");
-}
-
-#[test]
-fn what_only_exit_handlers_free_grows_at_the_end_of_main() {
-    let judged = |kept: &dyn Fn(u64) -> u64, freed: &dyn Fn(u64) -> u64| {
-        let run = of_lengths(process(|_| ()), [10, 20, 30, 40, 50], |p, n| {
-            p.alloc(3, 8, kept(n));
-            p.alloc(5, 16, freed(n));
-            p.works(n);
-            p.main_ends();
-            p.free(5, 16, freed(n));
-        });
-        report_of(&run)
-    };
-    let at_main = judged(&|_| 3, &|n| n);
-    let reason = "16 B per repetition at the end of main, freed only by exit handlers (allowed 0 B)";
-    assert_eq!((only(&at_main).verdict, only(&at_main).reason.as_str()), (Verdict::Fail, reason));
-    assert_eq!(only(&at_main).leaks.len(), 1);
-    let at_both = judged(&|n| n, &|n| n);
-    assert_eq!(only(&at_both).reason, "24 B per repetition (allowed 0 B)");
-    let at_none = judged(&|_| 3, &|_| 7);
-    assert_eq!(only(&at_none).verdict, Verdict::Pass);
-    let bouncing = judged(&|_| 3, &|n| n % 20);
-    assert_eq!(only(&bouncing).verdict, Verdict::Pass, "what other threads are about to free");
-}
-
-/// The number selects a test, or a size: allocations do not depend on repetitions. Regression test: such a program
-/// passed as clean.
-#[test]
-fn a_program_whose_allocations_do_not_follow_the_repetitions_is_not_judged() {
-    let judged = |counts: &[u64], made: &dyn Fn(u64) -> u64| {
-        let run = of_lengths(process(|p| p.alloc(3, 8, 1)), counts.iter().copied(), |p, n| {
-            p.alloc(3, 8, 1 + made(n));
-            p.free(3, 8, made(n));
-        });
-        let report = report_of(&run);
-        let test = only(&report);
-        (test.verdict, test.reason.clone())
-    };
-    let (three, six) = ([4, 8, 12], [4, 8, 12, 16, 20, 24]);
-    let (verdict, reason) = judged(&three, &|n| if n == 8 { 60 } else { 20 + n });
-    assert_eq!(verdict, Verdict::Warn);
-    assert!(
-        reason.starts_with("not judged: with 4 repetitions it made 25 allocations, with 12 33, so it"),
-        "{reason}"
-    );
-    assert_eq!(judged(&six, &|n| 100 - n).0, Verdict::Warn);
-    assert_eq!(judged(&six, &|n| n * 7 % 40).0, Verdict::Warn);
-    let longer_text = |n| if n < 12 { 103 } else { 105 };
-    assert_eq!(judged(&six, &longer_text).0, Verdict::Warn, "the argument itself takes another block");
-    assert_eq!(
-        judged(&six, &|n| 1000 + n / 8).0,
-        Verdict::Pass,
-        "a pool takes a chunk for eight repetitions"
-    );
-    assert_eq!(judged(&three, &|n| 1000 + n).0, Verdict::Pass);
-    assert_eq!(
-        judged(&three, &|n| 1000 + n / 4).0,
-        Verdict::Pass,
-        "a pool takes a chunk for four repetitions"
-    );
-    let threads = |n| 1000 + 10 * n + if n == 8 { 60 } else { 0 };
-    assert_eq!(judged(&six, &threads).0, Verdict::Pass, "threads make some more or fewer");
-}
-
-/// Regression test: such a program passed as clean.
-#[test]
-fn a_program_that_allocates_nothing_more_with_more_repetitions_is_not_judged() {
-    let ignores = |opens: &dyn Fn(u64) -> u64| {
-        of_lengths(process(|p| p.alloc(3, 8, 1)), [4, 8, 12], |p, n| {
-            p.alloc(3, 8, 1);
-            (0..opens(n)).for_each(|_| p.open("/log", 6));
-        })
-    };
-    let why = "not judged: with 4 repetitions it made 1 allocation, with 12 as many, so it seems not to repeat its work; if \
-               the work allocates nothing, switch native.live_bytes off for it";
-    assert_judged(&ignores(&|_| 0), Verdict::Warn, why);
-    assert!(!only(&report_of(&ignores(&|_| 0))).confirmed);
-    assert_judged(&ignores(&|n| n), Verdict::Fail, "1 descriptor per repetition (allowed 0)");
-    assert_verdict(&ignores(&|_| 0), &without_limit(Metric::NativeLiveBytes), Verdict::Pass, "");
-}
-
-#[test]
-fn a_process_that_fails_is_not_judged() {
-    let record = Process::screen().end_with(GoodbyeReason::Exit, Some(2));
-    let reason = "the test itself failed: not judged for leaks";
-    assert_ends(&process_suite(record, &[]), &GatePolicy::default(), Verdict::NotJudged, reason, 1);
-}
-
-/// Found by the fuzz target `session`: a stream that ends after its last boundary passed if it was unknown how the
-/// process ended.
-#[test]
-fn a_process_that_never_said_goodbye_is_no_pass() {
-    let killed = |mut record: ProcessRecord| {
-        record.goodbye = None;
-        ProcessInput { record, ending: Ending::Signalled(9) }
-    };
-    let how = "its process was ended by signal 9 (SIGKILL); last seen: main in futex_wait";
-    let whole = process_suite(killed(process(|_| ())), &[]);
-    let reason = format!("{how}; who killed it? the kernel does if memory runs out (`dmesg` shows that)");
-    assert_ends(&whole, &GatePolicy::default(), Verdict::Error, &reason, 1);
-
-    let left = |p: &mut Process| p.alloc(3, 8, 7);
-    let mut lengths = process_suite(process(left), &[(10, 7), (20, 7), (30, 7)]);
-    let run = Repetition { n: 40, process: killed(process(left)) };
-    if let Some(ConfirmationInput::Lengths(runs)) = lengths.suites[0].confirmations.get_mut("engine") {
-        runs.push(run);
-    }
-    let reason = format!("with 40 repetitions: {how}");
-    assert_judged(&lengths, Verdict::Error, &reason);
-
-    let mut repeated = screened_and_repeated(12, |p, _| p.alloc(3, 8, 1));
-    if let Some(ConfirmationInput::Repeated(again)) = repeated.suites[0].confirmations.get_mut(TEST) {
-        *again = Arc::new(killed(again.record.clone()));
-    }
-    let reason = format!("when it was repeated: after 12 iterations {how}");
-    assert_judged(&repeated, Verdict::Error, &reason);
-}
-
-#[test]
-fn a_process_that_became_another_program_is_not_measured_and_has_not_failed() {
-    let mut record = process(|_| ());
-    (record.end, record.goodbye) = (None, None);
-    let run = process_suite(ProcessInput { record, ending: Ending::Exited(0) }, &[]);
-    let reason = "not measured: its process became another program (exec), or ended past the C library; \
-                  measure the other program, or let it end by exit";
-    assert_judged(&run, Verdict::Error, reason);
 }
 
 #[test]
@@ -1584,23 +1001,6 @@ fn the_cost_of_measuring_is_told() {
     let confirmed = report(&confirmed, &policy).agent_cost;
     assert!(confirmed.repeated_s > 0.0 && once.boundary_s > 0.0);
     assert_eq!((confirmed.cpu_s, confirmed.boundary_s), (once.cpu_s, once.boundary_s), "of the screen alone");
-}
-
-/// The origin of a leak without a stack is unknown: accepting it in one test does not accept it in another.
-#[test]
-fn a_leak_without_a_stack_is_waived_in_its_test_alone() {
-    let mut p = Process::screen();
-    ["A.one", "A.other"].iter().for_each(|test| p.run(test, 0, |p| p.alloc(Process::BARE, 48, 1)));
-    let input = run_once(p.end());
-    let leaks = |policy: &GatePolicy| -> Vec<(String, bool)> {
-        let tests = report(&input, policy).suites.remove(0).tests;
-        tests.into_iter().map(|mut test| test.leaks.remove(0)).map(|l| (l.id, l.waiver.is_some())).collect()
-    };
-    let unwaived = leaks(&GatePolicy::default());
-    let [(one, false), (other, false)] = unwaived.as_slice() else { panic!("{unwaived:?}") };
-    assert_ne!(one, other);
-    let waived = leaks(&waiving([waiver(WaiverMatch::Leak(one.clone()), None)]));
-    assert_eq!(waived, [(one.clone(), true), (other.clone(), false)]);
 }
 
 /// Regression test: a vector that three functions enlarge failed its test without a leak, so nobody could waive it.
