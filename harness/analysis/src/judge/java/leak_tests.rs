@@ -7,6 +7,8 @@ use super::tests::{
     suite, waiving,
 };
 use crate::java::dsl::Jvm;
+use crate::judge::tests::waiver;
+use crate::policy::{TextPattern, WaiverMatch};
 use crate::signature::java_id;
 
 #[test]
@@ -97,8 +99,7 @@ fn a_waiver_of_one_field_covers_no_objects_of_the_class_in_another_field() {
         );
         let field = "com.example.Registry.old";
         let matches = WaiverMatch::Holder(TextPattern::new(field, move |step| step == field));
-        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
-        let report = report(&input, &GatePolicy { waivers: vec![waiver], ..GatePolicy::default() });
+        let report = report(&input, &waiving([waiver(matches, None)]));
         let test = evicts(&report);
         let leaks = test.leaks.iter().map(|leak| format!("{} {}", leak.title, leak.holder[0].name));
         (test.verdict, leaks.collect::<Vec<_>>())
