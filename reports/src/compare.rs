@@ -119,8 +119,6 @@ pub struct TestSide {
     pub leaks: Vec<LeakSide>,
     /// It has no other leaks than these.
     pub has_no_others: bool,
-    /// Ids of memory that it keeps once.
-    pub once: BTreeSet<String>,
 }
 
 /// A figure of a test.
@@ -149,8 +147,6 @@ pub struct LeakSide {
     pub line: String,
     /// Covered by a waiver.
     pub waived: bool,
-    /// A repetition confirmed it.
-    pub confirmed: bool,
 }
 
 impl Side {
@@ -171,12 +167,9 @@ impl Side {
                 bytes: leak.bytes_per_iteration,
                 line: culprit::of_leak(leak, test),
                 waived: leak.waiver.is_some(),
-                confirmed: test.confirmed,
             });
-            let once = test.one_time.iter().map(|cost| cost.id.clone()).collect();
             let has_no_others = telling.contains(&(suite.name.as_str(), test.id.as_str()));
-            let (figures, leaks) = (figures.collect(), leaks.collect());
-            let side = TestSide { figures, leaks, has_no_others, once };
+            let side = TestSide { figures: figures.collect(), leaks: leaks.collect(), has_no_others };
             (format!("{}::{}", suite.name, test.id), side)
         });
         Self {
@@ -217,12 +210,7 @@ impl Comparison {
             .filter_map(|id| {
                 let (old, new) = (found_before.get(id), found_after.get(id));
                 let (leak, tests) = new.or(old)?;
-                let other = if old.is_none() { tests_before } else { tests_after };
-                // What one execution left, and the other run keeps once, is no leak.
-                let is_kept_once = !leak.confirmed
-                    && tests.iter().flat_map(|test| entries(other, test)).any(|test| test.once.contains(id));
                 let change = match (old, new) {
-                    (None, _) | (_, None) if is_kept_once => Change::NotCompared,
                     (None, _) if tests.iter().any(|test| !entries(tests_before, test).is_empty()) => {
                         Change::New
                     }
@@ -464,19 +452,6 @@ mod tests {
         ] {
             assert_eq!(changes(&before, &after), [(change, id.clone())]);
         }
-    }
-
-    #[test]
-    fn what_one_execution_left_and_another_run_keeps_once_is_neither_new_nor_fixed() {
-        let mut may_leak = sample::leak();
-        may_leak.suites[0].tests[1].confirmed = false;
-        let mut once = fixed();
-        once.suites[0].tests[1].one_time = sample::leak().suites[0].tests[1].leaks.clone();
-        let change = |before: &RunReport, after: &RunReport| changes(before, after).remove(0).0;
-        assert_eq!(change(&may_leak, &once), Change::NotCompared);
-        assert_eq!(change(&once, &may_leak), Change::NotCompared);
-        assert_eq!(change(&sample::leak(), &once), Change::Fixed);
-        assert_eq!(change(&once, &sample::leak()), Change::New);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::column::Figure;
 use crate::digest::hex;
-use crate::record::{How, RunRecord, TestRecord};
+use crate::record::{RunRecord, TestRecord};
 
 /// Prefix of digests. Digests of runs stored until November 2026 do not have it.
 pub const VERSION: &str = "2:";
@@ -51,9 +51,7 @@ pub fn digest(report: &RunReport, record: &RunRecord) -> String {
         digest.words(&[id, &leak.title]);
     }
     for sighting in &record.sightings {
-        // Both are listed leaks of a test. Digests that were stored before they were told apart stay the same.
-        let how = if sighting.how == How::Unconfirmed { How::Counted } else { sighting.how };
-        digest.words(&[&sighting.leak, how.name()]);
+        digest.words(&[&sighting.leak, sighting.how.name()]);
         digest.numbers(&[sighting.test as u64, sighting.bytes.to_bits(), sighting.count.to_bits()]);
     }
     format!("{VERSION}{}", hex(&digest.all.chain_update(&digest.last).finalize()))
@@ -132,7 +130,7 @@ mod tests {
     use memgate_model::{AgentCost, Leak, Metric, Problem, Runner, SuiteReport};
 
     use super::*;
-    use crate::record::{Look, Sighting};
+    use crate::record::{How, Look, Sighting};
 
     struct Run {
         report: RunReport,

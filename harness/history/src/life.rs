@@ -55,10 +55,6 @@ pub struct Observation {
     pub at_us: i64,
     /// Was the leak seen?
     pub seen: bool,
-    /// Did a repetition of a test confirm it?
-    pub confirmed: bool,
-    /// The run shows that a test keeps this memory once.
-    pub once: bool,
     /// Was a test judged that has had the leak?
     pub judged: bool,
     /// The run was whole and has the leak's suite, but none of the leak's tests.
@@ -89,7 +85,7 @@ pub enum State {
     Known,
     /// No longer seen, for as many commits as its rate demands.
     Fixed,
-    /// Its tests are gone, or it was no leak: it is closed, not fixed.
+    /// Its tests are gone: the leak is closed, not fixed.
     Gone,
 }
 
@@ -267,9 +263,6 @@ pub struct Fold {
     after: Bits,
     /// The commit whose runs are being added.
     commit: Option<Commit>,
-    /// The newest evidence shows that the memory is kept once.
-    #[serde(default)]
-    once: bool,
 }
 
 /// All runs of one commit, so far.
@@ -281,10 +274,6 @@ struct Commit {
     at_us: i64,
     /// The largest sighting.
     seen: Option<Sighting>,
-    #[serde(default = "yes")]
-    confirmed: bool,
-    #[serde(default)]
-    once: bool,
     judged: bool,
     /// A whole run lacks the leak's tests.
     gone: bool,
@@ -299,11 +288,6 @@ struct Commit {
     has_suite: bool,
     /// A run judged the tests and did not see the leak.
     missed: bool,
-}
-
-/// Folds that were stored before this was known.
-const fn yes() -> bool {
-    true
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -355,12 +339,7 @@ impl Fold {
 
     /// Processes a commit after all of its runs were added.
     fn settle(&mut self) {
-        let Some(mut commit) = self.commit.take() else { return };
-        if self.once && !commit.confirmed {
-            // One execution leaves that, too.
-            commit.seen = None;
-        }
-        self.once = !commit.confirmed && (self.once || commit.once);
+        let Some(commit) = self.commit.take() else { return };
         if commit.judged {
             self.after.push(commit.seen.is_some());
         }
@@ -385,8 +364,6 @@ impl Commit {
             run: run.run,
             at_us: run.at_us,
             seen: None,
-            confirmed: false,
-            once: false,
             judged: false,
             gone: false,
             suite_gone: false,
@@ -403,8 +380,6 @@ impl Commit {
         if run.seen && self.seen.as_ref().is_none_or(|seen| bytes.total_cmp(&seen.bytes).is_ge()) {
             self.seen = Some(Sighting { run: id, at_us, waived, bytes, count });
         }
-        self.confirmed |= run.confirmed;
-        self.once |= run.once;
         self.judged |= run.seen || run.judged;
         self.gone |= run.gone;
         self.suite_gone |= run.suite_gone;
@@ -430,12 +405,6 @@ struct Folding {
     clean: String,
     /// Number of judged commits since runs of one commit disagreed about it.
     disagreed: Option<usize>,
-    /// A run confirmed it.
-    #[serde(default = "yes")]
-    confirmed: bool,
-    /// Before a run confirmed it, one showed that the memory is kept once.
-    #[serde(default)]
-    once: bool,
 }
 
 impl Folding {
@@ -456,23 +425,14 @@ impl Folding {
             count: 0.0,
             events: Vec::new(),
         };
-        let mut folding = Self {
-            life,
-            bits: Bits::default(),
-            missing: None,
-            clean: String::new(),
-            disagreed: None,
-            confirmed: commit.confirmed,
-            once: false,
-        };
+        let mut folding =
+            Self { life, bits: Bits::default(), missing: None, clean: String::new(), disagreed: None };
         folding.comes_to(State::New, (commit.key.clone(), seen.run, seen.at_us), clean);
         folding.saw(commit, seen);
-        folding.is_kept_once(commit);
         folding
     }
 
     fn goes_on(&mut self, commit: &Commit) {
-        self.confirmed |= commit.confirmed;
         match &commit.seen {
             Some(seen) => {
                 match self.life.state {
@@ -495,25 +455,12 @@ impl Folding {
             }
             None => {}
         }
-        self.is_kept_once(commit);
-    }
-
-    /// It was never confirmed, and the runs of this commit show that the memory is kept once: it was no leak, and nobody
-    /// fixed it.
-    fn is_kept_once(&mut self, commit: &Commit) {
-        self.once |= commit.once && !self.confirmed;
-        if self.once && !self.confirmed && self.life.state.is_alive() {
-            let at = (commit.key.clone(), commit.run, commit.at_us);
-            self.comes_to(State::Gone, at, self.life.last.clone());
-        }
     }
 
     fn comes_back(&mut self, commit: &Commit, seen: &Sighting) {
         let gap = self.bits.trailing(false);
         let clean = std::mem::take(&mut self.clean);
-        // Nobody fixed what was kept once.
-        let state = if std::mem::take(&mut self.once) { State::New } else { State::Regressed };
-        if gap >= CONCLUSIVE_GAP || state == State::New {
+        if gap >= CONCLUSIVE_GAP {
             self.bits = Bits::default();
             self.disagreed = None;
             self.life.first = commit.key.clone();
@@ -521,7 +468,7 @@ impl Folding {
             self.life.clean.clone_from(&clean);
         }
         self.life.fixed.clear();
-        self.comes_to(state, (commit.key.clone(), seen.run, seen.at_us), clean);
+        self.comes_to(State::Regressed, (commit.key.clone(), seen.run, seen.at_us), clean);
     }
 
     fn saw(&mut self, commit: &Commit, seen: &Sighting) {
@@ -554,8 +501,7 @@ impl Folding {
             _ => at,
         };
         self.missing = Some(missing.clone());
-        let is_leak = self.confirmed || !commit.once;
-        if is_leak && self.life.state.is_alive() && misses >= misses_of_a_fix(rate) {
+        if self.life.state.is_alive() && misses >= misses_of_a_fix(rate) {
             self.life.fixed.clone_from(&missing.0);
             self.comes_to(State::Fixed, missing, self.life.last.clone());
         } else if self.life.is_fixed_without_commit() && is_commit(&commit.key) {
@@ -608,8 +554,7 @@ mod tests {
     use super::*;
 
     /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `y` its suite is, `-` a partial run
-    /// without the test, `_` without the suite, `w` seen and waived, `u` seen and not confirmed, `o` kept once, `(…)` runs
-    /// of one commit.
+    /// without the test, `_` without the suite, `w` seen and waived, `(…)` runs of one commit.
     fn observations(script: &str) -> Vec<Observation> {
         // `~` in front of a run: its changes are in no commit.
         let mut is_run = false;
@@ -630,10 +575,8 @@ mod tests {
                         },
                         run,
                         at_us: run,
-                        seen: "#wu".contains(c),
-                        confirmed: "#w".contains(c),
-                        once: c == 'o',
-                        judged: "#w.uo".contains(c),
+                        seen: "#w".contains(c),
+                        judged: "#w.".contains(c),
                         gone: c == 'x',
                         suite_gone: c == 'y',
                         listed: !"xy-_".contains(c),
@@ -654,21 +597,6 @@ mod tests {
 
     fn told(script: &str) -> Vec<(&'static str, String, String)> {
         of(script).events.into_iter().map(|event| (event.state.name(), event.key, event.before)).collect()
-    }
-
-    /// Regression: `--no-confirm` shows what is kept once as a leak, and the next run said that it is fixed.
-    #[test]
-    fn memory_that_was_never_confirmed_and_is_kept_once_is_not_fixed() {
-        let states = |script| told(script).into_iter().map(|event| event.0).collect::<Vec<_>>();
-        for script in ["uo", "(uo)", "(ou)", "uouuo"] {
-            assert_eq!(states(script), ["new", "gone"], "{script}");
-        }
-        assert_eq!(fold(&observations("ouu")), None, "as is known");
-        assert_eq!(states("#ou"), ["new", "fixed"]);
-        assert_eq!(states("u."), ["new", "fixed"], "it may have been a leak");
-        assert_eq!(states("u#o"), ["new", "known", "fixed"], "it was one");
-        assert_eq!(states("uo##o"), ["new", "gone", "new", "known", "fixed"], "it became one");
-        assert_eq!(states("#o#"), ["new", "fixed", "regressed"]);
     }
 
     #[test]

@@ -102,10 +102,8 @@ pub struct Sighting {
 /// How a leak of a test counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// The leak grows.
+    /// The leak grows, or may grow.
     Counted,
-    /// It may grow: its test left it in one execution, and was not repeated.
-    Unconfirmed,
     /// A waiver covers the leak.
     Waived,
     /// The memory was allocated once and kept.
@@ -118,7 +116,6 @@ impl How {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counted => "counted",
-            Self::Unconfirmed => "unconfirmed",
             Self::Waived => "waived",
             Self::OneTime => "one_time",
         }
@@ -131,15 +128,13 @@ impl How {
             Self::Counted => 1,
             Self::Waived => 2,
             Self::OneTime => 3,
-            Self::Unconfirmed => 4,
         }
     }
 
     /// The variant with this number.
     #[must_use]
     pub fn of_number(number: i64) -> Option<Self> {
-        let all = [Self::Counted, Self::Unconfirmed, Self::Waived, Self::OneTime];
-        all.into_iter().find(|how| how.number() == number)
+        [Self::Counted, Self::Waived, Self::OneTime].into_iter().find(|how| how.number() == number)
     }
 }
 
@@ -238,7 +233,7 @@ impl RunRecord {
                 named("test", &test.id)?;
                 let found = found.entry((&suite.name, name_of(test))).or_default();
                 found.tell(of_test(suite, test, telling.contains(&(&suite.name, &test.id))));
-                found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak, test.confirmed))));
+                found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak))));
                 found.leaks.extend(test.one_time.iter().map(|leak| (leak, How::OneTime)));
             }
         }
@@ -375,12 +370,8 @@ impl Found<'_> {
     }
 }
 
-const fn how(leak: &Leak, confirmed: bool) -> How {
-    match (&leak.waiver, confirmed) {
-        (Some(_), _) => How::Waived,
-        (None, true) => How::Counted,
-        (None, false) => How::Unconfirmed,
-    }
+const fn how(leak: &Leak) -> How {
+    if leak.waiver.is_some() { How::Waived } else { How::Counted }
 }
 
 const fn is_long(name: &str) -> bool {

@@ -45,8 +45,6 @@ fn life(arrived: &[(i64, Told)]) -> Option<Life> {
                 run: *run,
                 at_us: told.started_us,
                 seen: told.seen,
-                confirmed: told.seen,
-                once: false,
                 judged: told.judged,
                 gone: false,
                 suite_gone: false,

@@ -226,7 +226,7 @@ pub struct SightingRow {
     pub bytes: f64,
     /// Objects per iteration.
     pub count: f64,
-    /// `counted`, `unconfirmed`, `waived` or `one_time`.
+    /// `counted`, `waived` or `one_time`.
     pub how: String,
 }
 
@@ -414,7 +414,7 @@ pub struct SightingOf {
     pub bytes: f64,
     /// Objects per iteration.
     pub count: f64,
-    /// `counted`, `unconfirmed`, `waived` or `one_time`.
+    /// `counted`, `waived` or `one_time`.
     pub how: String,
 }
 

@@ -198,7 +198,6 @@ fn sightings(html: &mut Html, view: &LeakView) {
             .text(&format!("{:.0}", sighting.count));
         html.markup("<td>").text(match sighting.how.as_str() {
             "one_time" => "one-time cost",
-            "unconfirmed" => "may leak",
             "waived" => "waived",
             _ => "leak",
         });

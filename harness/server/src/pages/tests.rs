@@ -179,10 +179,9 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
                 let bounds = (bytes, bytes);
                 let figure = FigureSide { value: bytes, bounds, per: Per::Iteration, counts: true };
                 let figures = [(Metric::NativeLiveBytes, figure), (Metric::OsFds, figure)].into();
-                let (kind, line, waived, confirmed) = (LeakKind::Native, t(), true, true);
-                let leak = LeakSide { id: t(), kind, bytes, line, waived, confirmed };
+                let leak = LeakSide { id: t(), kind: LeakKind::Native, bytes, line: t(), waived: true };
                 let leaks = if bytes > 0.0 { vec![leak] } else { Vec::new() };
-                (name, TestSide { figures, leaks, has_no_others: true, ..TestSide::default() })
+                (name, TestSide { figures, leaks, has_no_others: true })
             })
             .into(),
     };

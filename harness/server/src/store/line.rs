@@ -41,10 +41,7 @@ pub(super) struct LineRun {
 /// The sightings of a leak in one run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
-    /// The tests that leak it. Empty: they keep it once.
     pub(super) tests: BTreeSet<i64>,
-    confirmed: bool,
-    once: bool,
     waived: bool,
     bytes: f64,
     count: f64,
@@ -200,20 +197,18 @@ impl Seen {
         Ok(())
     }
 
-    /// Adds a test, how, bytes and objects.
+    /// Adds a test, how, bytes and objects. A one-time cost is not a sighting.
     pub(super) fn add(
         into: &mut BTreeMap<i64, Self>,
         of: i64,
         (test, how, bytes, count): (i64, How, f64, f64),
     ) {
-        let seen = into.entry(of).or_default();
         if how == How::OneTime {
-            seen.once = true;
             return;
         }
-        let is_first = seen.tests.is_empty();
+        let is_first = !into.contains_key(&of);
+        let seen = into.entry(of).or_default();
         seen.tests.insert(test);
-        seen.confirmed |= how != How::Unconfirmed;
         // A leak is waived if a waiver covers it in all its tests.
         seen.waived = (is_first || seen.waived) && how == How::Waived;
         if is_first || bytes > seen.bytes {
@@ -249,9 +244,6 @@ impl Lookup {
         let suite_gone = !has_suite && !of.is_partial && is_of_commit && traces.lacks_suite(&of.key);
         let listed = !judged.is_empty();
         let judged = traces.tells_absence(of, &judged);
-        // Another test may keep what this one leaks.
-        let once = judged && seen.is_some_and(|seen| seen.once && seen.tests.is_empty());
-        let seen = seen.filter(|seen| !seen.tests.is_empty());
         if let Some(seen) = seen {
             traces.saw(of, seen);
         }
@@ -260,8 +252,6 @@ impl Lookup {
             run: of.run,
             at_us: of.started_us,
             seen: seen.is_some(),
-            confirmed: seen.is_some_and(|seen| seen.confirmed),
-            once,
             judged,
             gone,
             suite_gone,

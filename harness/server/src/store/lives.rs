@@ -153,8 +153,7 @@ impl Folding<'_, '_> {
             self.write(leak, &followed, before).await?;
         }
         // Leaks that are new or came back.
-        let leaks: Vec<i64> =
-            seen.into_iter().filter(|(_, seen)| !seen.tests.is_empty()).map(|(leak, _)| leak).collect();
+        let leaks: Vec<i64> = seen.into_keys().collect();
         let line = self.line();
         let known = rows::leaks_of_line(self.adding.connection(), line, &leaks).await?;
         for leak in leaks {
@@ -255,7 +254,7 @@ impl Folding<'_, '_> {
     }
 
     async fn write(&mut self, leak: i64, followed: &Followed, before: Vec<Event>) -> Result<(), StoreError> {
-        let Some(life) = followed.fold.life() else { return self.forget(leak, before).await };
+        let Some(life) = followed.fold.life() else { return Ok(()) };
         if let Some((fingerprint, body)) =
             self.new.looks.get(&leak).filter(|_| life.last_run == self.new.run.run)
         {
@@ -285,31 +284,6 @@ impl Folding<'_, '_> {
             serde_json::to_string(followed)?.into(),
         ]);
         self.write_events(leak, &life, before).await
-    }
-
-    /// A run that takes an earlier place shows that it never was a leak.
-    async fn forget(&mut self, leak: i64, events: Vec<Event>) -> Result<(), StoreError> {
-        if events.is_empty() {
-            return Ok(());
-        }
-        let line = self.line();
-        line.query(sql::REMOVE_LEAK_LINE).bind(leak).execute(self.adding.connection()).await?;
-        for event in events {
-            self.remove(leak, event).await?;
-        }
-        Ok(())
-    }
-
-    async fn remove(&mut self, leak: i64, event: Event) -> Result<(), StoreError> {
-        self.touched.insert(event.run);
-        let line = self.line();
-        line.query(sql::REMOVE_EVENT)
-            .bind(leak)
-            .bind(event.state.number())
-            .bind(event.key)
-            .execute(self.adding.connection())
-            .await?;
-        Ok(())
     }
 
     /// Adds and reports new events; removes those that a run has disproved.
@@ -356,7 +330,16 @@ impl Folding<'_, '_> {
                     .execute(self.adding.connection())
                     .await?;
             }
-            self.remove(leak, event).await?;
+            self.touched.insert(event.run);
+            sqlx::query(sql::REMOVE_EVENT)
+                .bind(self.adding.project)
+                .bind(self.branch)
+                .bind(self.environment)
+                .bind(leak)
+                .bind(event.state.number())
+                .bind(event.key)
+                .execute(self.adding.connection())
+                .await?;
         }
         Ok(())
     }

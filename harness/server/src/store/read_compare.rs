@@ -130,7 +130,7 @@ impl Both {
             };
             let figures = columns.iter().filter_map(figure).collect();
             let has_no_others = !open.contains(test);
-            let of_test = TestSide { figures, has_no_others, ..TestSide::default() };
+            let of_test = TestSide { figures, leaks: Vec::new(), has_no_others };
             side.tests.insert(format!("{suite}::{name}"), of_test);
         }
         let mut leaks = BTreeMap::new();
@@ -141,7 +141,6 @@ impl Both {
             let how = How::of_number(row.try_get(5)?).unwrap_or(How::Counted);
             let Some(test) = side.tests.get_mut(&format!("{suite}::{name}")) else { continue };
             if how == How::OneTime {
-                test.once.insert(known.id);
                 continue;
             }
             test.leaks.push(LeakSide {
@@ -150,7 +149,6 @@ impl Both {
                 bytes: row.try_get(6)?,
                 line: memgate_reports::who(&known.leak),
                 waived: how == How::Waived,
-                confirmed: how != How::Unconfirmed,
             });
             leaks.insert(known.id, known.leak);
         }

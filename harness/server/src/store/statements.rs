@@ -342,8 +342,6 @@ pub(super) const SET_EVENT: &str = "INSERT INTO event (project_id, event_id, bra
      before_key, run_id, at_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
      ON CONFLICT (project_id, branch_id, environment_id, leak_id, state, commit_key) \
      DO UPDATE SET before_key = excluded.before_key, run_id = excluded.run_id, at_us = excluded.at_us";
-pub(super) const REMOVE_LEAK_LINE: &str =
-    "DELETE FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";
 pub(super) const REMOVE_EVENT: &str = "DELETE FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
 macro_rules! events {

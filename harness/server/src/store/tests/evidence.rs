@@ -137,6 +137,21 @@ fn a_run_that_looks_less_closely_than_those_that_saw_a_leak_does_not_say_that_it
     });
 }
 
+/// Regression: with `--no-confirm` a rare leak beside one that always shows was fixed.
+#[test]
+fn one_execution_of_a_test_that_leaks_does_not_show_that_its_other_leaks_are_fixed() {
+    let not_repeated = |_: &mut Manifest, report: &mut RunReport| {
+        let test = &mut report.suites[0].tests[0];
+        (test.verdict, test.confirmed) = (Verdict::Warn, false);
+    };
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", Some(vec!["n1-a", "n1-b"]))], as_it_is).await;
+        assert_eq!(story.next(&[("A.one", leak())], not_repeated).await, ["n1-a Known", "n1-b New"]);
+        assert_eq!(story.next(&[("A.one", leak())], as_it_is).await, ["n1-a Known", "n1-b Fixed"]);
+    });
+}
+
 /// Regression: `./p http {n}`, then `./p dns {n}`.
 #[test]
 fn a_program_with_other_arguments_does_not_show_that_its_leaks_are_fixed() {
@@ -160,50 +175,6 @@ fn a_program_with_other_arguments_does_not_show_that_its_leaks_are_fixed() {
         assert_eq!(changes, ["not compared"; 2]);
         let fixed = ["n1-a Fixed", "n1-b New"];
         assert_eq!(story.next(&[("p", clean())], with("http --repeat={n}")).await, fixed);
-    });
-}
-
-/// Regression: with `--no-confirm` a rare leak beside one that always shows was fixed.
-#[test]
-fn one_execution_of_a_test_that_leaks_does_not_show_that_its_other_leaks_are_fixed() {
-    let not_repeated = |_: &mut Manifest, report: &mut RunReport| {
-        let test = &mut report.suites[0].tests[0];
-        (test.verdict, test.confirmed) = (Verdict::Warn, false);
-    };
-    block_on(async {
-        let mut story = Story::begin().await;
-        story.next(&[("A.one", Some(vec!["n1-a", "n1-b"]))], as_it_is).await;
-        assert_eq!(story.next(&[("A.one", leak())], not_repeated).await, ["n1-a Known", "n1-b New"]);
-        assert_eq!(story.next(&[("A.one", leak())], as_it_is).await, ["n1-a Known", "n1-b Fixed"]);
-    });
-}
-
-#[test]
-fn memory_that_is_kept_once_is_not_fixed_after_a_run_that_repeated_nothing() {
-    let not_repeated = |_: &mut Manifest, report: &mut RunReport| report.suites[0].tests[0].confirmed = false;
-    let once = |_: &mut Manifest, report: &mut RunReport| {
-        let test = &mut report.suites[0].tests[0];
-        test.one_time = std::mem::take(&mut test.leaks);
-        test.verdict = Verdict::Pass;
-        test.metrics.clear();
-    };
-    block_on(async {
-        for is_next in [true, false] {
-            let mut story = Story::begin().await;
-            assert_eq!(story.next(&[("A.one", leak())], not_repeated).await, ["n1-a New"]);
-            story.commit += usize::from(is_next);
-            assert_eq!(story.again(&[("A.one", leak())], once).await, ["n1-a Gone"]);
-            assert_eq!(story.next(&[("A.one", leak())], not_repeated).await, ["n1-a Gone"], "as is known");
-            assert_eq!(story.next(&[("A.one", leak())], as_it_is).await, ["n1-a New"]);
-            assert_eq!(story.next(&[("A.one", leak())], once).await, ["n1-a Fixed"]);
-        }
-        // The run that shows it is received last.
-        let mut story = Story::begin().await;
-        story.commit = 2;
-        assert_eq!(story.again(&[("A.one", leak())], not_repeated).await, ["n1-a New"]);
-        story.commit = 1;
-        assert_eq!(story.again(&[("A.one", leak())], once).await, Vec::<String>::new());
-        assert_eq!(story.store.check().await.unwrap(), Vec::<String>::new());
     });
 }
 
