@@ -104,8 +104,6 @@ pub struct Comparison {
 pub struct Side {
     /// Its session.
     pub session: String,
-    /// What selected its work ([`RunReport::selection`]). Runs that differ in it did different work.
-    pub selection: String,
     /// Its judged tests.
     pub tests: BTreeMap<String, TestSide>,
 }
@@ -172,11 +170,7 @@ impl Side {
             let side = TestSide { figures: figures.collect(), leaks: leaks.collect(), has_no_others };
             (format!("{}::{}", suite.name, test.id), side)
         });
-        Self {
-            session: report.session.clone(),
-            selection: report.selection().join("\0"),
-            tests: sides.collect(),
-        }
+        Self { session: report.session.clone(), tests: sides.collect() }
     }
 }
 
@@ -198,12 +192,8 @@ impl Comparison {
     /// Compares two runs.
     #[must_use]
     pub fn between(before: &Side, after: &Side) -> Self {
-        let (found_before, found_after) = (leaks(&before.tests), leaks(&after.tests));
-        // Tests that did different work are not compared.
-        let none = Tests::new();
-        let is_same_work = before.selection == after.selection;
-        let [tests_before, tests_after] =
-            [before, after].map(|side| if is_same_work { &side.tests } else { &none });
+        let (tests_before, tests_after) = (&before.tests, &after.tests);
+        let (found_before, found_after) = (leaks(tests_before), leaks(tests_after));
         let ids: BTreeSet<&str> = found_before.keys().chain(found_after.keys()).copied().collect();
         let mut leaks: Vec<LeakChange> = ids
             .into_iter()
@@ -244,8 +234,8 @@ impl Comparison {
             leaks,
             figures: figures(tests_before, tests_after, &changed),
             judged_in_both: tests_before.keys().filter(|name| tests_after.contains_key(*name)).count(),
-            only_before: missing(&before.tests, tests_after),
-            only_after: missing(&after.tests, tests_before),
+            only_before: missing(tests_before, tests_after),
+            only_after: missing(tests_after, tests_before),
         }
     }
 
@@ -452,22 +442,6 @@ mod tests {
         ] {
             assert_eq!(changes(&before, &after), [(change, id.clone())]);
         }
-    }
-
-    #[test]
-    fn a_program_with_other_arguments_did_other_work() {
-        let with = |mut run: RunReport, argument: &str| {
-            (run.suites[0].name, run.suites[0].runner) = ("p".to_owned(), memgate_model::Runner::Command);
-            let command = ["memgate", "run", "--", "./p", argument].map(str::to_owned).to_vec();
-            run.origin = Some(memgate_model::Origin { command, ..Default::default() });
-            run
-        };
-        let change = |before: &str, after: &str| {
-            changes(&with(sample::leak(), before), &with(fixed(), after)).remove(0).0
-        };
-        assert_eq!(change("http", "dns"), Change::NotCompared);
-        assert_eq!(change("http", "http"), Change::Fixed);
-        assert_eq!(change("--count={n}", "--times={n}"), Change::Fixed, "no selection");
     }
 
     /// Regression: a waived leak never grew, and a leak beside one that was fixed or waived grew by a rounding error.

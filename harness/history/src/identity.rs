@@ -183,7 +183,6 @@ mod tests {
             exit_code: 1,
             is_whole: true,
             look: Look::Plain,
-            selection: 0,
             duration_ms: 1500,
             reasons: Vec::new(),
             tests: vec![test],

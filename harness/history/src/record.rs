@@ -45,8 +45,6 @@ pub struct RunRecord {
     pub is_whole: bool,
     /// How thoroughly it looked for leaks.
     pub look: Look,
-    /// Digest of [`RunReport::selection`], 56 bits; 0: there is none.
-    pub selection: i64,
     /// How long it took, milliseconds.
     pub duration_ms: i64,
     /// Its errors outside the tests, and the reasons of suites that did not simply pass.
@@ -243,7 +241,6 @@ impl RunRecord {
             exit_code: report.exit_code,
             is_whole: is_whole(report),
             look: Look::of(report),
-            selection: selection(report),
             duration_ms: milliseconds(report.duration_s),
             reasons: reasons(report),
             tests: Vec::with_capacity(found.len()),
@@ -321,13 +318,6 @@ fn is_whole(report: &RunReport) -> bool {
     let ended = |test: &TestReport| !matches!(test.outcome, Outcome::Crashed | Outcome::TimedOut);
     let whole = |suite: &SuiteReport| suite.verdict != Verdict::Error && suite.tests.iter().all(ended);
     report.errors.is_empty() && report.suites.iter().all(whole)
-}
-
-fn selection(report: &RunReport) -> i64 {
-    let arguments = report.selection();
-    let digest = sha256_hex(arguments.join("\0").as_bytes());
-    let bits = digest.get(..14).and_then(|bits| i64::from_str_radix(bits, 16).ok());
-    bits.filter(|_| !arguments.is_empty()).unwrap_or_default()
 }
 
 /// A report without its curves, which are never stored.

@@ -5,27 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Level, Metric, MetricValue, Per, RunReport, Runner, SuiteReport, TestReport, Verdict};
+use crate::{Level, Metric, MetricValue, Per, RunReport, SuiteReport, TestReport, Verdict};
 
 /// Tests as suite and name.
 pub type TestNames<'r> = BTreeSet<(&'r str, &'r str)>;
 
 impl RunReport {
-    /// The arguments of a typed program without a known test framework. They may select its work (`./p http/uri`), so
-    /// another run of the program with other arguments proves nothing about its leaks. Empty for all other commands. An
-    /// argument with `{n}` only repeats the work.
-    #[must_use]
-    pub fn selection(&self) -> Vec<&str> {
-        let command = self.origin.as_ref().map_or(&[][..], |origin| &origin.command);
-        let mut typed = command.iter().skip_while(|word| *word != "--").skip(1).map(String::as_str);
-        let file = typed.next().map(|program| program.rsplit('/').next().unwrap_or(program));
-        let is_typed = |suite: &SuiteReport| suite.runner == Runner::Command && Some(&*suite.name) == file;
-        match self.suites.iter().any(is_typed) {
-            true => typed.filter(|argument| !argument.contains("{n}")).collect(),
-            false => Vec::new(),
-        }
-    }
-
     /// The judged tests of which the report names every leak: a leak that it does not name is not there. It may be
     /// there if a test left something within its limits, if growth has no leak, or if only its class was looked at
     /// ([`Self::covered_by_classes`]).

@@ -173,7 +173,6 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
     };
     let side = |bytes: f64, other: &str| Side {
         session: t(),
-        selection: String::new(),
         tests: [(format!("{text}::{text}"), bytes), (format!("{text}::{other}"), 0.0)]
             .map(|(name, bytes)| {
                 let bounds = (bytes, bytes);

@@ -205,8 +205,7 @@ impl Adding<'_> {
         let key = manifest.measured_commit().map_or_else(|| life::key_of_run(run), str::to_owned);
         let on_line = manifest.is_on_a_line();
         let is_partial = manifest.partial || !record.is_whole;
-        let (look, selection) = (record.look, record.selection);
-        let of_line = LineRun { run, key, started_us, roster, is_partial, look, selection };
+        let of_line = LineRun { run, key, started_us, roster, is_partial, look: record.look };
         let ends = Ends::of(now_us, on_line);
         let line = (branch, environment);
         self.insert_run(manifest, record, &of_line, line, (run_key, body_digest), (now_us, ends.figures))

@@ -16,10 +16,8 @@ use super::read::sha;
 use super::transaction::Adding;
 use super::{StoreError, rows, statements as sql};
 
-/// One column stores whether a run is partial, how thoroughly it looked and its selection: `partial + 2 × look + 8 ×
-/// selection`.
+/// One column stores how thoroughly a run looked, times this number, plus 1 if the run is partial.
 const PARTS: i64 = 2;
-const LOOKS: i64 = 4;
 /// Tests are gone after this many consecutive commits without their suite: a job that runs one suite may be broken for
 /// some time.
 const WITHOUT_SUITE: usize = 3;
@@ -33,9 +31,6 @@ pub(super) struct LineRun {
     pub(super) roster: i64,
     pub(super) is_partial: bool,
     pub(super) look: Look,
-    /// Digest of the arguments that select its work ([`RunReport::selection`](memgate_model::RunReport::selection)); 0:
-    /// there are none.
-    pub(super) selection: i64,
 }
 
 /// The sightings of a leak in one run.
@@ -90,9 +85,6 @@ pub(super) struct Traces {
     /// The least thorough look that saw it.
     #[serde(default)]
     look: Option<Look>,
-    /// The selection of the run that saw it last. Runs with another one did other work.
-    #[serde(default)]
-    selection: i64,
     /// Consecutive commits, the newest last, whose whole runs lack its suite.
     #[serde(default)]
     without_suite: Vec<String>,
@@ -111,7 +103,6 @@ impl Traces {
         self.last.extend(&seen.tests);
         self.clean.retain(|test| !seen.tests.contains(test));
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
-        self.selection = run.selection;
     }
 
     /// Does a run that does not see the leak prove its absence? Only if each test that had it last was judged: any of
@@ -129,11 +120,7 @@ impl Traces {
             asked.extend(judged.keys());
         }
         let is_close = self.look.is_none_or(|look| run.look >= look);
-        let is_same_work = self.last_key.is_empty() || run.selection == self.selection;
-        is_close
-            && is_same_work
-            && !asked.is_empty()
-            && asked.into_iter().all(|test| self.clean.contains(test))
+        is_close && !asked.is_empty() && asked.into_iter().all(|test| self.clean.contains(test))
     }
 
     /// Notes that a whole run of this commit lacks the leak's suite. Returns whether enough commits lack it.
@@ -167,19 +154,13 @@ impl LineRun {
             started_us: row.try_get(2)?,
             roster: row.try_get(3)?,
             is_partial: row.try_get::<i64, _>(4)? % PARTS != 0,
-            look: look(row.try_get::<i64, _>(4)? / PARTS % LOOKS)?,
-            selection: Self::selection(row.try_get(4)?),
+            look: look(row.try_get::<i64, _>(4)? / PARTS)?,
         })
     }
 
-    /// The selection in the value of a row.
-    pub(super) const fn selection(measured: i64) -> i64 {
-        measured / PARTS / LOOKS
-    }
-
-    /// Value for its row: whether it is partial, how thoroughly it looked, and its selection.
+    /// Value for its row: whether it is partial, and how thoroughly it looked.
     pub(super) fn measured(&self) -> i64 {
-        i64::from(self.is_partial) + PARTS * (self.look.number() + LOOKS * self.selection)
+        i64::from(self.is_partial) + PARTS * self.look.number()
     }
 }
 

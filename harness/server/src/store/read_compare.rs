@@ -12,7 +12,6 @@ use memgate_reports::{Comparison, FigureSide, LeakSide, Side, TestSide};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::line::LineRun;
 use super::read::{leak_of, run_row, word};
 use super::read_runs::{figures, roster_of};
 use super::{Choice, Store, StoreError, statements as sql};
@@ -113,8 +112,7 @@ impl Both {
             let Ok(metric) = metric.parse() else { continue };
             columns.push((metric, figures(&data, roster.len())?));
         }
-        let selection = LineRun::selection(row.try_get("is_partial")?).to_string();
-        let mut side = Side { session: head.session.clone(), selection, tests: BTreeMap::new() };
+        let mut side = Side { session: head.session.clone(), tests: BTreeMap::new() };
         for (test, slot) in roster.iter().filter(|(test, _)| !not_judged.contains(*test)) {
             let Some((suite, name)) = names.get(test) else { continue };
             // A suite's own figures are the sums of these.

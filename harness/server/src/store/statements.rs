@@ -78,9 +78,9 @@ pub(super) const LINES: &str =
     "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
-/// Whole runs of a line that ran tests, however thoroughly they looked and whatever they selected; the newest of each commit first.
+/// Whole runs of a line that ran tests, however thoroughly they looked; the newest of each commit first.
 pub(super) const WHOLE_RUNS: &str = "SELECT run_id, commit_key, place, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
-     AND environment_id = $3 AND on_line = 1 AND is_partial % 8 IN (0, 2, 4) AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
+     AND environment_id = $3 AND on_line = 1 AND is_partial IN (0, 2, 4) AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
 /// Events of a line up to a place. For a fix that uncommitted changes showed, the commit up to there that confirms it.
 pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.fingerprint, l.flaky, l.bytes, l.objects, l.first_key, \
      CASE WHEN v.state = 3 AND v.commit_key LIKE 'run-%' THEN (SELECT MIN(q.commit_key) FROM run q WHERE q.project_id = v.project_id \
@@ -154,7 +154,7 @@ pub(super) const RUN: &str = runs!(
 pub(super) const RUN_DIGEST: &str = "SELECT body_digest FROM run WHERE project_id = $1 AND run_id = $2";
 /// Two runs with their rosters.
 pub(super) const TWO_RUNS: &str = runs!(
-    ", o.tests, o.members, r.is_partial",
+    ", o.tests, o.members",
     " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
     " AND r.run_id IN ($2, $3)"
 );

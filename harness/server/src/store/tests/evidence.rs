@@ -152,32 +152,6 @@ fn one_execution_of_a_test_that_leaks_does_not_show_that_its_other_leaks_are_fix
     });
 }
 
-/// Regression: `./p http {n}`, then `./p dns {n}`.
-#[test]
-fn a_program_with_other_arguments_does_not_show_that_its_leaks_are_fixed() {
-    let with = |arguments: &'static str| {
-        move |_: &mut Manifest, report: &mut RunReport| {
-            (report.suites[0].name, report.suites[0].runner) = ("p".to_owned(), Runner::Command);
-            let command = ["memgate", "run", "--", "build/p"].into_iter().chain(arguments.split(' '));
-            let command = command.map(str::to_owned).collect();
-            report.origin = Some(memgate_model::Origin { command, ..Default::default() });
-        }
-    };
-    block_on(async {
-        let mut story = Story::begin().await;
-        story.next(&[("p", leak())], with("http {n}")).await;
-        let both = ["n1-a New", "n1-b New"];
-        assert_eq!(story.next(&[("p", Some(vec!["n1-b"]))], with("dns {n}")).await, both);
-        let choice = Choice { branch: "main".into(), ..Choice::default() };
-        let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
-        let compared = story.store.compare("tiles", runs[1].run, runs[0].run).await.unwrap().unwrap();
-        let changes: Vec<_> = compared.comparison.leaks.iter().map(|leak| leak.change.word()).collect();
-        assert_eq!(changes, ["not compared"; 2]);
-        let fixed = ["n1-a Fixed", "n1-b New"];
-        assert_eq!(story.next(&[("p", clean())], with("http --repeat={n}")).await, fixed);
-    });
-}
-
 #[test]
 fn the_leaks_of_a_suite_that_is_no_more_are_gone_after_three_commits() {
     block_on(async {
