@@ -244,10 +244,13 @@ fn page(
 ) -> Result<String, RenderError> {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{0}</title></head>\n<body style=\"font-family:sans-serif;font-size:15px;line-height:1.4\">\n<h1 style=\"font-size:20px\">{0}</h1>\n<p>{1}</p>\n",
+         <title>{0}</title></head>\n<body style=\"font-family:sans-serif;font-size:15px;line-height:1.4\">\n<h1 style=\"font-size:20px\">{0}</h1>\n",
         escape(words),
-        escape(&around.summary(report)),
     );
+    let summary = around.summary(report);
+    if summary != words {
+        html += &format!("<p>{}</p>\n", escape(&summary));
+    }
     for (suite, test) in tests.iter().take(TESTS) {
         html += &test_section((suite, test), changes, style, pictures)?;
     }
@@ -362,7 +365,15 @@ mod tests {
             of(&sample::leak(), None).subject,
             "[tiles] MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88 · 1 new leak in engine_tests on main"
         );
-        assert_eq!(of(&sample::clean(), None).subject, "[tiles] no leak in 3 tests on main");
+        let clean = of(&sample::clean(), None);
+        assert_eq!(clean.subject, "[tiles] no leak in 3 tests on main");
+        assert_eq!(clean.text.matches("no leak in 3 tests").count(), 1, "{}", clean.text);
+        assert_eq!(
+            clean.html.matches(">no leak in 3 tests<").count(),
+            2,
+            "title and heading: {}",
+            clean.html
+        );
     }
 
     #[test]

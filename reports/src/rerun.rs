@@ -35,8 +35,8 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         command.extend(["--suite".to_owned(), quoted(name)]);
     }
     // These options make no sense for a single test: nobody watches it, and the machine was one of many. A hunt stays:
-    // only a hunt repeats a test that left nothing in the screen, and it ends after some thousand executions. The folder
-    // of a shard is for `memgate merge`.
+    // only a hunt repeats a test that left nothing in the screen, and it ends after some thousand executions. The
+    // folder of a shard is for `memgate merge`.
     const REPLACED: [&str; 5] = ["--filter", "--suite", "--partition", "--timings", "--output-dir"];
     let replaced = if is_shard { &REPLACED[..] } else { &REPLACED[..4] };
     let mut own = own.iter().skip(1).filter(|argument| *argument != "--live");

@@ -276,7 +276,7 @@ impl Paths {
         let path = PathBuf::from(path);
         let plain = without_detours(&path);
         if let Place::File { file, .. } = reader.place(span)
-            && without_detours(Path::new(&*file)) == plain
+            && Path::new(&*file).file_name() == Some(plain.as_os_str())
         {
             reader
                 .error(span, format!("the report `{report}` would replace this file"))

@@ -121,8 +121,12 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
     };
     let near = [Kind::Own, Kind::Library];
     let any = [Kind::Own, Kind::Library, Kind::System, Kind::Runner];
-    let kept = [kept(inside, &[Kind::Own]), kept(inside, &near), kept(inside, &any), kept(&known, &any)]
+    // Functions of the system that generated code calls are the same for every caller: they are no place.
+    let is_placed = known.iter().all(is_named);
+    let alone = [kept(inside, &any), kept(&known, &any)].into_iter().filter(|_| is_placed);
+    let kept = [kept(inside, &[Kind::Own]), kept(inside, &near)]
         .into_iter()
+        .chain(alone)
         .find(|kept| !kept.is_empty())
         .unwrap_or_default();
     let kept: Vec<&Known<'_>> = kept.into_iter().map(|i| &known[i]).collect();
@@ -493,6 +497,9 @@ mod tests {
         };
         assert_eq!(at(0x7f01, &[]).id, at(0x7f02, &[]).id);
         assert!(at(0x7f01, &[]).frames.is_empty(), "a leak without a stack has an id of its test");
+        let mut new = stack(&[("libstdc++.so.6", "operator new(unsigned long)")]);
+        new.frames.push(Frame { module: GENERATED.to_owned(), offset: 0x7f01, ..Frame::default() });
+        assert!(place(&new).frames.is_empty(), "{:?}", place(&new));
         assert_ne!(at(0x7f01, &[("app", "scan()")]).id, at(0x7f01, &[("app", "read()")]).id);
     }
 }

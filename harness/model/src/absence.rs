@@ -76,9 +76,9 @@ impl TestReport {
         matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
     }
 
-    /// May it have a leak that its report does not name? A single execution may miss leaks that do not occur in each. Not
-    /// if only figures that count no leaks exceed their limits
-    /// (total allocations, memory of the process), and all figures that count leaks are within their limits.
+    /// May it have a leak that its report does not name? A single execution may miss leaks that do not occur in each,
+    /// unless its limit is that of one execution. Not if only figures that count no leaks exceed their limits (total
+    /// allocations, memory of the process), and all figures that count leaks are within their limits.
     fn may_have_other_leaks(&self) -> bool {
         let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|it| value.high > it.limit);
         let (may_leak, others): (Vec<_>, Vec<_>) =
@@ -86,8 +86,10 @@ impl TestReport {
         let is_explained = self.confirmed
             && !may_leak.into_iter().any(|(_, value)| over(value))
             && others.into_iter().any(|(_, value)| over(value));
+        let is_enough =
+            self.confirmed || self.metrics.values().any(|value| value.per == Per::Test && over(value));
         self.verdict > Verdict::NotJudged
-            && (!self.confirmed || self.leaks.iter().all(|leak| leak.waiver.is_some()))
+            && (!is_enough || self.leaks.iter().all(|leak| leak.waiver.is_some()))
             && !is_explained
     }
 }

@@ -283,7 +283,8 @@ Examples:
   memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01
   memgate waive n1-5f1c09a2b47d1e03 --reason 'initialised once' --until never --owner @maps
   memgate waive n1-5f1c09a2b47d1e03 j1-067741f2039419e0 --reason 'caches' --until never
-  memgate waive --all --reason 'before memgate' --until 2027-03-01";
+  memgate waive --all --reason 'before memgate' --until 2027-03-01
+  memgate waive --all --session merged/latest --reason 'before memgate' --until 2027-03-01";
 
 /// What `waive` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -294,7 +295,7 @@ pub struct WaiveArgs {
     /// Ids of leaks, as the report shows them.
     #[arg(value_name = "ID", value_parser = leak_id, required_unless_present = "all")]
     pub(crate) leaks: Vec<String>,
-    /// Waive every leak that failed a test of the latest run; with `--test` only those of these tests.
+    /// Waive every leak that failed a test of the session; with `--test` only those of these tests.
     #[arg(long, conflicts_with = "leaks")]
     pub(crate) all: bool,
     /// Session folder or report of which `--all` waives the leaks.

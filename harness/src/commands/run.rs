@@ -161,9 +161,11 @@ pub(super) fn deliver_to(
     }
     let code = exit::of_report(&judged.report);
     // Write errors are reported after the verdict. If the verdict is a failure, its exit code stays.
-    match delivered.and(judged.unsaved.map_or(Ok(()), Err)) {
-        Err(why) if code == exit::FAIL => console.error(&why),
-        other => other?,
+    let mut unwritten: Vec<_> = judged.unsaved.into_iter().chain(delivered.err()).collect();
+    let last = if code == exit::FAIL { None } else { unwritten.pop() };
+    unwritten.iter().for_each(|why| console.error(why));
+    if let Some(why) = last {
+        return Err(why);
     }
     let with_upload = exit::with_upload(code, uploaded.is_some());
     if with_upload != code {

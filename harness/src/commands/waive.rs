@@ -33,6 +33,8 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     let waivers = settings.map(|settings| settings.config.waivers).unwrap_or_default();
     let named = || request.leaks.iter().map(|id| (id.clone(), request.test.clone())).collect();
     let leaks = if request.all { failed(request, console)? } else { named() };
+    let named = request.all.then(|| request.session.clone());
+    let sessions: Vec<PathBuf> = named.into_iter().chain(newest(Path::new(ROOT))).collect();
     let mut refused = Vec::new();
     for (id, test) in &leaks {
         let request = &WaiveArgs { test: test.clone(), ..request.clone() };
@@ -49,7 +51,7 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
                 format!("cannot waive: the leak {id} is waived already at {}", waiver.place),
                 "change the date there",
             )),
-            None => waive_new(id, request, &file, console),
+            None => waive_new(id, request, (&file, &sessions), console),
         };
         refused.extend(done.err());
     }
@@ -105,11 +107,16 @@ fn is_of_kind(leak: &Leak, runner: Runner) -> bool {
     leak.kind == LeakKind::Os && (of_java || leak.frames.is_empty())
 }
 
-/// Appends a waiver for a leak that has none.
-fn waive_new(id: &str, request: &WaiveArgs, file: &Path, console: &Console) -> Result<(), ExpectedError> {
-    let known = known(Path::new(ROOT), |leak| leak.id == id);
+/// Appends a waiver for a leak that has none. The sessions tell which leak it is.
+fn waive_new(
+    id: &str,
+    request: &WaiveArgs,
+    (file, sessions): (&Path, &[PathBuf]),
+    console: &Console,
+) -> Result<(), ExpectedError> {
+    let known = known(sessions, |leak| leak.id == id);
     if known.is_none()
-        && let Some(near) = self::known(Path::new(ROOT), |leak| is_near(&leak.id, id))
+        && let Some(near) = self::known(sessions, |leak| is_near(&leak.id, id))
     {
         return Err(ExpectedError::usage(
             format!("cannot waive: no report here knows the leak {id}"),
@@ -222,16 +229,22 @@ fn is_near(id: &str, typed: &str) -> bool {
     id.len() == typed.len() && differ <= MOST_SLIPS
 }
 
-/// A leak in the newest session that has it; `None`: none of the last ones does.
-fn known(sessions: &Path, is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
-    let folders = fs::read_dir(sessions).ok()?.flatten().map(|entry| entry.path());
+/// The folders of the last sessions, the newest first.
+fn newest(root: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.ends_with(LATEST)).collect();
     // The name of a session begins with its time.
     folders.sort_unstable_by(|a, b| b.cmp(a));
+    folders.truncate(MOST_SESSIONS);
+    folders
+}
+
+/// A leak in the first of these sessions that has it.
+fn known(sessions: &[PathBuf], is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
     let leak_of = |test: &TestReport| -> Option<Leak> {
         test.leaks.iter().chain(&test.one_time).find(|leak| is_it(leak)).cloned()
     };
-    folders.iter().take(MOST_SESSIONS).find_map(|session| {
+    sessions.iter().find_map(|session| {
         let (report, _) = report::read(session).ok()?;
         let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
         let found: Vec<_> =
@@ -375,7 +388,7 @@ mod tests {
         session("20261101-100000-1", &[("A.old", "n1-a")]);
         session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);
         session("20261103-100000-1", &[("A.d", "n1-d")]);
-        let known = |id: &str| super::known(folder.path(), |leak| leak.id == id);
+        let known = |id: &str| super::known(&newest(folder.path()), |leak| leak.id == id);
         let found = known("n1-a").unwrap();
         assert_eq!(found.title(), "engine::A.b: 1 × 7 B");
         for (pattern, is) in

@@ -134,17 +134,18 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         Err(Stopped::Failed(error)) => return Err(error),
     };
     let mut policy = plan.policy.clone();
+    let mut saved = Ok(());
     if let Some(looking) = looking {
         let repository = looking.end();
         let merged = repository.merged.clone();
         let found = (&origin, repository);
         let manifest = history::manifest(&plan.project, &session.name(), found, facts.partial, &plan.history);
-        hold_against(&mut policy, plan, &manifest, (&merged, console), &session)?;
+        saved = hold_against(&mut policy, plan, &manifest, (&merged, console), &session);
         info.history = Some(manifest);
     }
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
-    let mut saved = session.write_info(&info).map_err(|why| ExpectedError::failed(&why));
+    saved = saved.and(session.write_info(&info).map_err(|why| ExpectedError::failed(&why)));
     saved = saved.and_then(|()| facts.save(&session));
     let Prepared { names, symbol_files, .. } = prepared;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
@@ -180,9 +181,9 @@ fn hold_against(
     let wanted = base::wanted(manifest, merged);
     let found = console
         .tell_if_slow(base::SLOW, || base::find(&plan.history, &plan.project, &wanted, &plan.output_dir));
-    base::keep(&session.folder().join(base::FILE), &found)?;
+    let kept = base::keep(&session.folder().join(base::FILE), &found);
     base::hold_against(policy, found, &plan.history, manifest.is_review());
-    Ok(())
+    kept
 }
 
 async fn record(

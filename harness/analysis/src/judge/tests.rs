@@ -453,6 +453,14 @@ fn a_leak_beside_a_one_time_cost_is_told_from_it() {
 
 /// What `SetUpTestSuite` leaks in every repetition does not belong to the test, but is reported.
 #[test]
+fn a_leak_without_a_stack_is_no_one_time_cost_too() {
+    let report = report_of(&screened_and_repeated(38, |p, _| p.alloc(Process::BARE, 48, 1)));
+    let test = only(&report);
+    assert_eq!((test.leaks.len(), test.one_time.len()), (1, 0), "{test:?}");
+    assert_eq!(test.reason, "48 B per iteration (allowed 0 B)");
+}
+
+#[test]
 fn growth_between_the_windows_is_not_the_tests() {
     let screen = screened(|p| p.alloc(5, 100, 1));
     let mut again = Process::confirm();

@@ -72,9 +72,11 @@ fn home_of(record: &ProcessRecord) -> &str {
 /// `return malloc(n)` jumps there and is not on the stack. The machine itself allocates in its libraries.
 fn is_called_by_java(modules: &[Option<&str>]) -> bool {
     // `operator new`.
-    const OF_CPP: [&str; 2] = ["libstdc++.so", "libc++.so"];
-    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let is_cpp = |path: &str| OF_CPP.iter().any(|library| name(path).starts_with(library));
+    const OF_CPP: [&str; 3] = ["libstdc++.so", "libc++.so", "libc++abi.so"];
+    let is_cpp = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        OF_CPP.iter().any(|library| name.starts_with(library))
+    };
     modules.iter().find(|module| !module.is_some_and(is_cpp)).is_some_and(Option::is_none)
 }
 

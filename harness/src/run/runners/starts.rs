@@ -61,9 +61,19 @@ pub(super) struct Listed {
     pub(super) lost: u32,
 }
 
+/// The tests of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tests {
+    GoogleTest,
+    /// It reports its own tests, and no target names it.
+    Own,
+    Other,
+}
+
 /// A test program that ran and was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Unseen {
+    pub(super) tests: Tests,
     pub(super) path: String,
     pub(super) why: String,
     pub(super) remedy: &'static str,
@@ -215,7 +225,7 @@ impl Listed {
                     "it ran JUnit tests ({main}), and one command measures either native tests or JUnit tests"
                 );
                 let remedy = "give them a suite of their own in memgate.yaml, with `runner: junit`";
-                unseen.insert(Unseen { path: start.path.clone(), why, remedy });
+                unseen.insert(Unseen { tests: Tests::Other, path: start.path.clone(), why, remedy });
                 continue;
             }
             let candidates = candidates(start);
@@ -230,7 +240,12 @@ impl Listed {
                 }
                 let (why, remedy) = reason(program, flags);
                 let path = program.path.to_string_lossy().into_owned();
-                unseen.insert(Unseen { path, why, remedy });
+                let tests = match (program.is_gtest(), is_target(program, targets)) {
+                    (true, _) => Tests::GoogleTest,
+                    (false, true) => Tests::Other,
+                    (false, false) => Tests::Own,
+                };
+                unseen.insert(Unseen { tests, path, why, remedy });
                 break;
             }
         }
@@ -335,7 +350,7 @@ fn reason(program: &Program, flags: u8) -> (String, &'static str) {
         Kind::Elf(elf) if elf.tells_tests => (
             "it reports its own tests (memgate.h), and below another command only GoogleTest is found"
                 .to_owned(),
-            "name it with --target (a glob of its path), or run it in a command of its own",
+            "name it with --target (a glob of its path), or run it in a command of its own and not here",
         ),
         _ => (
             "the agent did not report from it".to_owned(),

@@ -53,8 +53,9 @@ pub(super) fn entry(
                     return None;
                 }
                 // Waived and allowed leaks are listed in the tests that leave them.
-                let lists = |test: &&TestReport, id: &str| test.leaks.iter().any(|leak| leak.id == id);
-                let is_listed = |leak: &Leak| repeated.iter().any(|test| lists(test, &leak.id));
+                let is_listed = |leak: &Leak| {
+                    repeated.iter().flat_map(|test| &test.leaks).any(|known| is_same_leak(known, leak))
+                };
                 if judgement.verdict() == Verdict::Pass && judgement.leaks.iter().all(is_listed) {
                     members.iter().for_each(|i| reports[*i].confirmed = true);
                     return None;
@@ -197,13 +198,11 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
     let is_left = |of: f64, left: f64| left > LEFT_SHARE * of;
     // A leak with the same id and the same number of objects is the same leak. Its strings and arrays may count in one
     // run and be too irregular in the other.
-    let is_counted = |leak: &Leak| {
-        leak.count_per_iteration > 0.0
-            && tests.iter().flat_map(|test| &test.leaks).any(|known| known.id == leak.id)
-    };
+    let is_known =
+        |leak: &Leak| tests.iter().flat_map(|test| &test.leaks).any(|known| is_same_leak(known, leak));
+    let is_counted = |leak: &Leak| leak.count_per_iteration > 0.0 && is_known(leak);
     // A block that comes with few executions: how many each test leaves alone is known too vaguely to be subtracted.
     let is_rare = |leak: &Leak| leak.kind == LeakKind::Native && leak.count_per_iteration < 1.0;
-    let is_known = |leak: &Leak| tests.iter().flat_map(|test| &test.leaks).any(|known| known.id == leak.id);
     rest.retain(|(of_class, _)| !(is_rare(of_class) && is_known(of_class)));
     rest.retain(|(of_class, leak)| {
         is_left(of_class.count_per_iteration, leak.count_per_iteration)
@@ -220,6 +219,8 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Frame;
+
     use super::*;
 
     #[test]
@@ -227,6 +228,7 @@ mod tests {
         let leak = |id: &str, kind: LeakKind, count: f64, bytes: f64| Leak {
             id: id.to_owned(),
             kind,
+            frames: vec![Frame::default()],
             count_per_iteration: count,
             bytes_per_iteration: bytes,
             ..Leak::default()
@@ -245,16 +247,20 @@ mod tests {
 
     #[test]
     fn a_block_without_a_stack_that_one_of_its_tests_leaves_is_no_leak_of_the_class() {
-        let leak = |id: &str, bytes: f64| Leak {
+        let leak = |id: &str, count: f64| Leak {
             id: id.to_owned(),
-            count_per_iteration: 1.0,
-            bytes_per_iteration: bytes,
+            count_per_iteration: count,
+            bytes_per_iteration: count * 100.0,
             ..Leak::default()
         };
-        let mut alone = Judgement::default();
-        alone.leaks.push(leak("n1-of-the-test", 100.0));
-        let test = alone.report("ATest.a".to_owned(), Outcome::Passed, 0.0);
-        assert_eq!(leaks_beside(vec![leak("n1-of-the-class", 100.0)], &[&test]).len(), 0);
-        assert_eq!(leaks_beside(vec![leak("n1-of-the-class", 200.0)], &[&test]).len(), 1);
+        let beside = |of_test: f64, of_class: f64| {
+            let mut alone = Judgement::default();
+            alone.leaks.push(leak("n1-of-the-test", of_test));
+            let test = alone.report("ATest.a".to_owned(), Outcome::Passed, 0.0);
+            leaks_beside(vec![leak("n1-of-the-class", of_class)], &[&test]).len()
+        };
+        assert_eq!(beside(1.0, 1.0), 0);
+        assert_eq!(beside(1.0, 2.0), 1);
+        assert_eq!(beside(0.30, 0.33), 0, "a rare block");
     }
 }

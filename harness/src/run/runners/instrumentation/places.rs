@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use memgate_adb::{AdbError, Device, DeviceFacts, Listed, Server, command, wanted_serial};
+use memgate_adb::{AdbError, Device, DeviceFacts, Listed, Server, State, command, wanted_serial};
 use memgate_config::Devices;
 
 use super::on_device::{Broken, random};
@@ -84,7 +84,11 @@ async fn devices(console: &Console, planned: &PlannedInstrumentation) -> Result<
             let ready = server.all().await?;
             let gets_none = |device: &Listed| !ready.iter().any(|ready| ready.serial() == device.serial);
             for Listed { serial, state, .. } in server.devices().await?.into_iter().filter(gets_none) {
-                console.warning(&format!("{}: {serial} gets no tests: it is {state}", planned.suite.name));
+                let why = match state {
+                    State::Device => "it was not ready in time".to_owned(),
+                    state => format!("adb says `{state}`"),
+                };
+                console.warning(&format!("{}: {serial} gets no tests: {why}", planned.suite.name));
             }
             ready
         }

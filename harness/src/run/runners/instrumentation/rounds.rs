@@ -19,8 +19,8 @@ use crate::session::facts::{JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Runs the rounds, notes their processes, and returns the classes that grew. Tests that fail when they are repeated are
-/// removed from `seen`: they are left out from then on.
+/// Runs the rounds, notes their processes, and returns the classes that grew. Tests that fail when they are repeated
+/// are removed from `seen`: they are left out from then on.
 pub(super) async fn rounds(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,

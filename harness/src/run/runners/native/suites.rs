@@ -178,7 +178,7 @@ impl Measured<'_> {
 
     /// A test program that was not measured, as a suite.
     fn unseen(&self, name: String, unseen: &Unseen) -> Screened {
-        let Unseen { path, why, remedy } = unseen;
+        let Unseen { path, why, remedy, .. } = unseen;
         let problem = problem(&name, format!("not measured: {path}: {why}; {remedy}"), "");
         let mut suite = Suite::new(Kind::Tests, name, Vec::new(), (self.elapsed, self.planned.timeout));
         suite.facts.problems.push(problem);

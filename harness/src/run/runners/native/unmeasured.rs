@@ -13,7 +13,7 @@ use crate::run::engine::{Context, Done, typed};
 use crate::run::runners::choose::{self, Choice, Mode};
 use crate::run::runners::framework::Suite;
 use crate::run::runners::gtest::LIST_TIMEOUT;
-use crate::run::runners::starts::{Listed, Unseen};
+use crate::run::runners::starts::{Listed, Tests, Unseen};
 use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
 use crate::suite::{Program, ctest, gtest};
 
@@ -83,11 +83,20 @@ fn said_hello(done: &Done) -> BTreeSet<&str> {
     done.finished.iter().map(|process| process.hello().executable.as_str()).collect()
 }
 
-/// Programs in which the filter selects a test, and those whose tests cannot be listed.
+/// Programs in which the filter selects a test, and those whose tests cannot be listed. A filter never selects tests
+/// that a program reports itself.
 pub(super) async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
     let Some(filter) = filter else { return unseen };
     let mut selected = Vec::new();
     for unseen in unseen {
+        match unseen.tests {
+            Tests::GoogleTest => {}
+            Tests::Own => continue,
+            Tests::Other => {
+                selected.push(unseen);
+                continue;
+            }
+        }
         let listing = gtest::list_of(&unseen.path, filter);
         if gtest::list_tests(listing, LIST_TIMEOUT).await.map_or(true, |tests| !tests.is_empty()) {
             selected.push(unseen);

@@ -26,7 +26,7 @@ fn tests_are_spread_over_all_devices_and_come_together_in_one_report() {
         ["run", "--suite", "tracks", "--devices", "all", "--filter", "com.example.tracks.*le*Test"];
     let run = project.finish(&mut on_devices(&project, &server, &arguments));
     run.ends_with(1).says("its tests are spread over 2 devices");
-    run.says(&format!("warning: tracks: {} gets no tests: it is unauthorized", refusing.serial()));
+    run.says(&format!("warning: tracks: {} gets no tests: adb says `unauthorized`", refusing.serial()));
 
     let suites = run.report().suites;
     let mut names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();

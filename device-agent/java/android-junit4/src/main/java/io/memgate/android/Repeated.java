@@ -5,6 +5,7 @@ import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import junit.framework.TestCase;
@@ -173,6 +174,11 @@ final class Repeated extends Runner implements Filterable, Sortable {
             if (!failed.isEmpty() && rest.shouldRun(test)) {
                 tell(suite, failed, Hooks.FAILED);
                 filters.add(rest);
+                for (Iterator<Description> left = tests.iterator(); left.hasNext(); ) {
+                    if (!rest.shouldRun(left.next())) {
+                        left.remove();
+                    }
+                }
                 return;
             }
         }
