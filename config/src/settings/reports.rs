@@ -275,8 +275,10 @@ impl Paths {
         };
         let path = PathBuf::from(path);
         let plain = without_detours(&path);
+        // The path begins at the folder of the configuration.
         if let Place::File { file, .. } = reader.place(span)
-            && Path::new(&*file).file_name() == Some(plain.as_os_str())
+            && let file = Path::new(&*file)
+            && without_detours(&file.with_file_name(&path)) == without_detours(file)
         {
             reader
                 .error(span, format!("the report `{report}` would replace this file"))

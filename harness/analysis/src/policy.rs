@@ -461,7 +461,10 @@ impl<'a> Waivers<'a> {
         let here = self.id_here(leak);
         let hit = |waiver: &Waiver| match &waiver.matches {
             WaiverMatch::Leak(id) => here == *id,
-            WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
+            // Without a stack, different calls are one leak: no name stands for all of them.
+            WaiverMatch::Frame(pattern) => {
+                !has_no_stack(leak) && frame_names.iter().any(|name| (pattern.matches)(name))
+            }
             WaiverMatch::Class(_) => false,
             WaiverMatch::Holder(pattern) => {
                 let holds = |steps: &[HolderStep]| steps.iter().any(|step| pattern.holds(step, leak.kind));

@@ -86,8 +86,11 @@ impl TestReport {
         let is_explained = self.confirmed
             && !may_leak.into_iter().any(|(_, value)| over(value))
             && others.into_iter().any(|(_, value)| over(value));
-        let is_enough =
-            self.confirmed || self.metrics.values().any(|value| value.per == Per::Test && over(value));
+        let mut exceeded =
+            self.metrics.iter().filter(|(metric, value)| metric.leaks().is_some() && over(value));
+        let first = exceeded.next();
+        let is_enough = self.confirmed
+            || first.is_some() && first.into_iter().chain(exceeded).all(|(_, value)| value.per == Per::Test);
         self.verdict > Verdict::NotJudged
             && (!is_enough || self.leaks.iter().all(|leak| leak.waiver.is_some()))
             && !is_explained

@@ -436,7 +436,9 @@ pub(super) fn refusal(answer: &Response<Body>, text: &str) -> Failed {
     let hint = match status {
         200..=299 | 404 | 405 if hint.is_empty() => "is it the address of a `memgate serve`?".to_owned(),
         300..=399 => "name the address that it redirects to: a token is not sent elsewhere".to_owned(),
-        401 if error.starts_with("a token is needed") && std::env::var_os("MEMGATE_TOKEN").is_some() => {
+        401 if error.starts_with("a token is needed")
+            && std::env::var_os("MEMGATE_TOKEN").is_some_and(|value| !value.is_empty()) =>
+        {
             "MEMGATE_TOKEN is set, but memgate.yaml does not use it: add `token: ${MEMGATE_TOKEN}` below `history:`"
                 .to_owned()
         }

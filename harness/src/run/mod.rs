@@ -146,7 +146,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     saved = saved.and(session.write_info(&info).map_err(|why| ExpectedError::failed(&why)));
-    saved = saved.and_then(|()| facts.save(&session));
+    saved = saved.and(facts.save(&session));
     let Prepared { names, symbol_files, .. } = prepared;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
     let mut report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);

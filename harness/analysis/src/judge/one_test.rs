@@ -54,10 +54,11 @@ impl<'c, 'p> TestJudge<'c, 'p> {
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::LeakKind;
+    use memgate_model::{Frame, LeakKind};
 
     use super::*;
-    use crate::policy::GatePolicy;
+    use crate::judge::tests::waiver;
+    use crate::policy::{FramePattern, GatePolicy, WaiverMatch};
     use crate::resolve::ByAddress;
 
     /// Regression test: the id that the report showed was that of every leak without a stack, and no waiver matched it.
@@ -72,5 +73,22 @@ mod tests {
             shown.extend(test.judgement.leaks.into_iter().map(|leak| leak.id));
         }
         assert_ne!(shown[0], shown[1]);
+    }
+
+    #[test]
+    fn a_waiver_of_a_function_covers_no_leak_without_a_stack() {
+        let of_setenv = FramePattern::new("*!setenv", |name| name.ends_with("!setenv"));
+        let policy = GatePolicy {
+            waivers: vec![waiver(WaiverMatch::Frame(of_setenv), None)],
+            ..GatePolicy::default()
+        };
+        let mut resolve = ByAddress;
+        let mut context = JudgeContext::new(&policy, &mut resolve);
+        let mut is_waived = |frames| {
+            let leak = Leak { kind: LeakKind::Native, frames, ..Leak::default() };
+            TestJudge::enter(&mut context, "unit", "ATest.a").list(leak, &["libc.so!setenv".to_owned()])
+        };
+        assert!(is_waived(vec![Frame::default()]));
+        assert!(!is_waived(Vec::new()));
     }
 }

@@ -451,7 +451,7 @@ fn a_leak_beside_a_one_time_cost_is_told_from_it() {
     assert_eq!(test.one_time[0].title, "1 × 1000000 B");
 }
 
-/// What `SetUpTestSuite` leaks in every repetition does not belong to the test, but is reported.
+/// Regression test: such a leak was also listed as kept once, because its id is that of the test.
 #[test]
 fn a_leak_without_a_stack_is_no_one_time_cost_too() {
     let report = report_of(&screened_and_repeated(38, |p, _| p.alloc(Process::BARE, 48, 1)));
@@ -460,6 +460,7 @@ fn a_leak_without_a_stack_is_no_one_time_cost_too() {
     assert_eq!(test.reason, "48 B per iteration (allowed 0 B)");
 }
 
+/// What `SetUpTestSuite` leaks in every repetition does not belong to the test, but is reported.
 #[test]
 fn growth_between_the_windows_is_not_the_tests() {
     let screen = screened(|p| p.alloc(5, 100, 1));
@@ -486,19 +487,24 @@ fn growth_between_the_windows_is_not_the_tests() {
 
 #[test]
 fn what_a_program_that_reports_its_own_tests_leaves_after_the_last_one_is_told() {
-    let left = |count| {
+    let left = |count, capability: &str, open: &[&str]| {
         let mut process = Process::screen();
         process.run(TEST, 0, |_| {});
+        open.iter().for_each(|test| process.start(test, 0));
         process.alloc(3, 64, count);
         let mut record = process.end();
-        record.hello.as_mut().unwrap().capabilities.push(memgate_wire::capability::C_API.to_owned());
-        let report = report(&run_once(record), &GatePolicy::default());
+        let capabilities = &mut record.hello.as_mut().unwrap().capabilities;
+        capabilities.extend([memgate_wire::capability::C_API, capability].map(str::to_owned));
+        let report = report_of(&run_once(record));
         (report.suites[0].verdict, report.suites[0].reason.clone())
     };
-    assert_eq!(left(99), (Verdict::Pass, String::new()), "the runner's own");
+    assert_eq!(left(99, "", &[]), (Verdict::Pass, String::new()), "the runner's own");
     let reason =
         "not judged: after its last test it left 62.5 KiB in 1000 allocations, which belong to no test";
-    assert_eq!(left(1000), (Verdict::Warn, reason.to_owned()));
+    assert_eq!(left(1000, "", &[]), (Verdict::Warn, reason.to_owned()));
+    let sampled = memgate_wire::sampling::capability(65_536);
+    assert!(!left(1000, &sampled, &[]).1.contains(reason), "one sample stands for many blocks");
+    assert!(!left(1000, "", &["Other.open"]).1.contains(reason), "it may have made them");
 }
 
 #[test]

@@ -71,13 +71,13 @@ fn home_of(record: &ProcessRecord) -> &str {
 /// Does code that the virtual machine generated call the allocation? A native function that ends with
 /// `return malloc(n)` jumps there and is not on the stack. The machine itself allocates in its libraries.
 fn is_called_by_java(modules: &[Option<&str>]) -> bool {
-    // `operator new`.
-    const OF_CPP: [&str; 3] = ["libstdc++.so", "libc++.so", "libc++abi.so"];
-    let is_cpp = |path: &str| {
+    // `operator new`, `strdup`.
+    const PASS_ON: [&str; 4] = ["libstdc++.so", "libc++.so", "libc++abi.so", "libc.so"];
+    let passes_on = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
-        OF_CPP.iter().any(|library| name.starts_with(library))
+        PASS_ON.iter().any(|library| name.starts_with(library))
     };
-    modules.iter().find(|module| !module.is_some_and(is_cpp)).is_some_and(Option::is_none)
+    modules.iter().find(|module| !module.is_some_and(passes_on)).is_some_and(Option::is_none)
 }
 
 /// True unless the library belongs to the system, the virtual machine or memgate. Code that the runtime compiled from
@@ -154,9 +154,13 @@ mod tests {
     #[test]
     fn what_java_calls_directly_belongs_to_the_project() {
         let (java, jvm, cpp) = (None, Some("/opt/jdk/lib/server/libjvm.so"), Some("/usr/lib/libstdc++.so.6"));
+        let (abi, libc) = (Some("/usr/lib/libc++abi.so.1"), Some("/lib/libc.so.6"));
         for (modules, is_own) in [
             (&[java][..], true),
             (&[cpp, java], true),
+            (&[abi, java], true),
+            (&[libc, java], true),
+            (&[libc, jvm, java], false),
             (&[jvm, java], false),
             (&[cpp, jvm, java], false),
             (&[cpp], false),

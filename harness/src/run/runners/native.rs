@@ -65,9 +65,10 @@ pub(super) async fn screen(
     let is_tree = choice.mode == Mode::Tree && planned.targets.is_empty();
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
-    let unseen = with_a_test(unseen, context.plan.filter.as_deref()).await;
     let is_test = |process: &Finished| !is_tree || !process.record.asked_for_no_test();
-    if !done.finished.iter().any(is_test) && unseen.is_empty() {
+    let measured = done.finished.iter().any(is_test);
+    let unseen = with_a_test(unseen, context.plan.filter.as_deref(), measured).await;
+    if !measured && unseen.is_empty() {
         // The part of a tree in this shard may be only scripts: only all shards together show that nothing is measured.
         let is_clear = !selected.starts_tests
             && program.blind().is_none()

@@ -148,6 +148,27 @@ fn one_execution_of_a_test_that_leaks_does_not_show_that_its_other_leaks_are_fix
         let mut story = Story::begin().await;
         story.next(&[("A.one", Some(vec!["n1-a", "n1-b"]))], as_it_is).await;
         assert_eq!(story.next(&[("A.one", leak())], not_repeated).await, ["n1-a Known", "n1-b New"]);
+        let exceeds = |metric| {
+            move |manifest: &mut Manifest, report: &mut RunReport| {
+                not_repeated(manifest, report);
+                let limit = Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default };
+                let figure = MetricValue::exact(7.0, metric, Per::Test);
+                let figure = MetricValue { threshold: Some(limit), ..figure };
+                report.suites[0].tests[0].metrics = [(metric, figure)].into();
+            }
+        };
+        let of_process = exceeds(Metric::OsRss);
+        assert_eq!(story.next(&[("A.one", leak())], of_process).await, ["n1-a Known", "n1-b New"]);
+        let of_one_execution = exceeds(Metric::NativeLiveBytes);
+        assert_eq!(story.next(&[("A.one", leak())], of_one_execution).await, ["n1-a Known", "n1-b Fixed"]);
+    });
+}
+
+#[test]
+fn repeated_tests_show_that_their_other_leaks_are_fixed() {
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", Some(vec!["n1-a", "n1-b"]))], as_it_is).await;
         assert_eq!(story.next(&[("A.one", leak())], as_it_is).await, ["n1-a Known", "n1-b Fixed"]);
     });
 }

@@ -83,22 +83,21 @@ fn said_hello(done: &Done) -> BTreeSet<&str> {
     done.finished.iter().map(|process| process.hello().executable.as_str()).collect()
 }
 
-/// Programs in which the filter selects a test, and those whose tests cannot be listed. A filter never selects tests
-/// that a program reports itself.
-pub(super) async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
+/// Programs in which the filter selects a test, and those whose tests cannot be listed. A filter selects no tests that
+/// a program reports itself: such a program is told only if nothing was measured.
+pub(super) async fn with_a_test(unseen: Vec<Unseen>, filter: Option<&str>, measured: bool) -> Vec<Unseen> {
     let Some(filter) = filter else { return unseen };
     let mut selected = Vec::new();
     for unseen in unseen {
-        match unseen.tests {
-            Tests::GoogleTest => {}
-            Tests::Own => continue,
-            Tests::Other => {
-                selected.push(unseen);
-                continue;
+        let is_selected = match unseen.tests {
+            Tests::GoogleTest => {
+                let listing = gtest::list_of(&unseen.path, filter);
+                gtest::list_tests(listing, LIST_TIMEOUT).await.map_or(true, |tests| !tests.is_empty())
             }
-        }
-        let listing = gtest::list_of(&unseen.path, filter);
-        if gtest::list_tests(listing, LIST_TIMEOUT).await.map_or(true, |tests| !tests.is_empty()) {
+            Tests::Own => !measured,
+            Tests::Other => true,
+        };
+        if is_selected {
             selected.push(unseen);
         }
     }
@@ -202,4 +201,23 @@ pub(super) fn not_measured(
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_filter_selects_no_tests_that_a_program_reports_itself() {
+        for (tests, measured, is_told) in [
+            (Tests::Own, true, false),
+            (Tests::Own, false, true),
+            (Tests::Other, true, true),
+            (Tests::GoogleTest, true, true),
+        ] {
+            let unseen = Unseen { tests, path: "/nowhere/t".to_owned(), why: String::new(), remedy: "" };
+            let told = with_a_test(vec![unseen], Some("A.*"), measured).await;
+            assert_eq!(!told.is_empty(), is_told, "{tests:?}: its tests cannot be listed");
+        }
+    }
 }
