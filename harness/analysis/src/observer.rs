@@ -676,15 +676,12 @@ mod tests {
         assert_eq!(pcs(0), (vec![], false));
     }
 
+    fn module(start: u64, path: &str) -> Module {
+        Module { start, end: start + 1, bias: start, path: path.to_owned(), build_id: Vec::new() }
+    }
+
     #[test]
     fn a_later_module_list_extends_the_earlier_one() {
-        let module = |start, path: &str| Module {
-            start,
-            end: start + 1,
-            bias: start,
-            path: path.to_owned(),
-            build_id: Vec::new(),
-        };
         let mut observer = Observer::new();
         for modules in [vec![module(10, "a")], vec![module(5, "b"), module(10, "a")]] {
             observer.push(Frame::Modules(Modules { generation: 1, modules }), 1);
@@ -697,13 +694,6 @@ mod tests {
     /// Regression: a program with 45 libraries that loads a plugin in each execution had too many after 1,100.
     #[test]
     fn modules_that_stay_loaded_count_once_for_all_generations() {
-        let module = |start, path: &str| Module {
-            start,
-            end: start + 1,
-            bias: start,
-            path: path.to_owned(),
-            build_id: Vec::new(),
-        };
         let limits = Limits { modules: 12, listed: 35, ..Limits::default() };
         let mut observer = Observer::with_limits(limits);
         let mut load = |generation: u32| {
