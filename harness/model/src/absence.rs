@@ -83,14 +83,11 @@ impl TestReport {
         let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|it| value.high > it.limit);
         let (may_leak, others): (Vec<_>, Vec<_>) =
             self.metrics.iter().partition(|(metric, _)| metric.leaks().is_some());
-        let is_explained = self.confirmed
-            && !may_leak.into_iter().any(|(_, value)| over(value))
-            && others.into_iter().any(|(_, value)| over(value));
-        let mut exceeded =
-            self.metrics.iter().filter(|(metric, value)| metric.leaks().is_some() && over(value));
-        let first = exceeded.next();
-        let is_enough = self.confirmed
-            || first.is_some() && first.into_iter().chain(exceeded).all(|(_, value)| value.per == Per::Test);
+        let exceeded: Vec<_> = may_leak.into_iter().filter(|(_, value)| over(value)).collect();
+        let is_explained =
+            self.confirmed && exceeded.is_empty() && others.into_iter().any(|(_, value)| over(value));
+        let of_one_execution = exceeded.iter().all(|(_, value)| value.per == Per::Test);
+        let is_enough = self.confirmed || !exceeded.is_empty() && of_one_execution;
         self.verdict > Verdict::NotJudged
             && (!is_enough || self.leaks.iter().all(|leak| leak.waiver.is_some()))
             && !is_explained

@@ -5,7 +5,6 @@ import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import junit.framework.TestCase;
@@ -170,17 +169,16 @@ final class Repeated extends Runner implements Filterable, Sortable {
     /** The other tests of a class can be compared with themselves, as long as all rounds run the same tests. */
     private void leaveOut(String suite, List<Description> tests, Set<String> failed) {
         Without rest = new Without(failed);
+        List<Description> left = new ArrayList<>();
         for (Description test : tests) {
-            if (!failed.isEmpty() && rest.shouldRun(test)) {
-                tell(suite, failed, Hooks.FAILED);
-                filters.add(rest);
-                for (Iterator<Description> left = tests.iterator(); left.hasNext(); ) {
-                    if (!rest.shouldRun(left.next())) {
-                        left.remove();
-                    }
-                }
-                return;
+            if (rest.shouldRun(test)) {
+                left.add(test);
             }
+        }
+        if (!failed.isEmpty() && !left.isEmpty()) {
+            tell(suite, failed, Hooks.FAILED);
+            filters.add(rest);
+            tests.retainAll(left);
         }
     }
 
