@@ -22,12 +22,14 @@ version: 1
 ";
 
 /// A waiver to add.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewWaiver {
     /// Id of the leak.
     pub leak: String,
     /// The tests that it is limited to, as a pattern.
     pub test: Option<String>,
+    /// The most that it accepts: bytes, or a number of descriptors or threads. `None`: any amount.
+    pub up_to: Option<f64>,
     /// Reason for accepting it.
     pub reason: String,
     /// Owner of the leak.
@@ -112,23 +114,40 @@ pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Res
     if added.iter().map(|(added, _)| added).eq(expected) { Ok(result) } else { Err(WaiveError::Layout) }
 }
 
-/// The text of the waivers file, or of a configuration, with another date for the waiver of this leak in these tests.
+/// The text of the waivers file, or of a configuration, with another date for the waiver of this leak in these tests,
+/// and with another limit (`up_to`), if it is given.
 ///
 /// # Errors
-/// Its date cannot be found or replaced, or other waivers share it (an anchor).
+/// Its date or limit cannot be found or replaced, or other waivers share it (an anchor).
 pub fn extend_waiver(
     existing: &str,
     file_name: &str,
     (leak, test): (&str, Option<&str>),
     until: Until,
+    up_to: Option<f64>,
+) -> Result<String, WaiveError> {
+    let named = (leak.to_owned(), test.map(str::to_owned));
+    let text = replace(existing, file_name, &named, "until", &until.to_string())?;
+    match up_to {
+        Some(up_to) => replace(&text, file_name, &named, "up_to", &limit(leak, up_to)),
+        None => Ok(text),
+    }
+}
+
+/// The text with another value for this key of a waiver.
+fn replace(
+    existing: &str,
+    file_name: &str,
+    named: &Named,
+    key: &'static str,
+    value: &str,
 ) -> Result<String, WaiveError> {
     let root = parse(&Source::new(file_name, existing))?.ok_or(WaiveError::Layout)?;
-    let named = (leak.to_owned(), test.map(str::to_owned));
-    let date = dates(&root).into_iter().find(|(waiver, _)| *waiver == named);
-    let (_, date) = date.ok_or(WaiveError::Layout)?;
-    let before = existing.get(..date.start).ok_or(WaiveError::Layout)?;
-    let after = existing.get(date.end..).ok_or(WaiveError::Layout)?;
-    let result = format!("{before}{until}{after}");
+    let found = waivers(&root, key).into_iter().find(|(waiver, ..)| waiver == named);
+    let old = found.and_then(|(.., old)| old).ok_or(WaiveError::Layout)?;
+    let before = existing.get(..old.start).ok_or(WaiveError::Layout)?;
+    let after = existing.get(old.end..).ok_or(WaiveError::Layout)?;
+    let result = format!("{before}{value}{after}");
     let changed = parse(&Source::new(file_name, &result)).ok().flatten().ok_or(WaiveError::Layout)?;
     let [old, new] = [&root, &changed].map(|root| leaks(root).into_iter().map(|(named, _)| named));
     if new.eq(old) { Ok(result) } else { Err(WaiveError::Layout) }
@@ -149,16 +168,11 @@ type Named = (String, Option<String>);
 
 /// Every `leak` of the file with its `test` and its position.
 fn leaks(root: &Node) -> Vec<(Named, Span)> {
-    waivers(root).into_iter().map(|(named, leak, _)| (named, leak)).collect()
+    waivers(root, "until").into_iter().map(|(named, leak, _)| (named, leak)).collect()
 }
 
-/// Every `leak` of the file with its `test` and the position of its date.
-fn dates(root: &Node) -> Vec<(Named, Span)> {
-    waivers(root).into_iter().filter_map(|(named, _, until)| Some((named, until?))).collect()
-}
-
-/// Every `leak` of the file with its `test`, its position, and that of its date.
-fn waivers(root: &Node) -> Vec<(Named, Span, Option<Span>)> {
+/// Every `leak` of the file with its `test`, its position, and that of the value of `key`.
+fn waivers(root: &Node, key: &'static str) -> Vec<(Named, Span, Option<Span>)> {
     let Some(Kind::Sequence(items)) = get(root, "waivers").map(|(_, waivers)| &waivers.kind) else {
         return Vec::new();
     };
@@ -169,12 +183,12 @@ fn waivers(root: &Node) -> Vec<(Named, Span, Option<Span>)> {
     };
     let leak = |item: &Rc<Node>| {
         let (leak, span) = text(item, "leak")?;
-        // A date that several waivers share (an anchor) belongs to none of them alone.
+        // A value that several waivers share (an anchor) belongs to none of them alone.
         let is_own = |at: &Span| {
-            items.iter().filter(|item| text(item, "until").is_some_and(|(_, of)| of == *at)).count() == 1
+            items.iter().filter(|item| text(item, key).is_some_and(|(_, of)| of == *at)).count() == 1
         };
-        let until = text(item, "until").map(|(_, until)| until).filter(is_own);
-        Some(((leak, text(item, "test").map(|(test, _)| test)), span, until))
+        let value = text(item, key).map(|(_, value)| value).filter(is_own);
+        Some(((leak, text(item, "test").map(|(test, _)| test)), span, value))
     };
     items.iter().filter_map(leak).collect()
 }
@@ -233,13 +247,24 @@ fn place(existing: &str, root: Option<&Node>, waiver: &NewWaiver) -> Option<Inse
 }
 
 fn fields(waiver: &NewWaiver) -> Vec<(&'static str, String)> {
-    let NewWaiver { leak, test, reason, owner, until, comment: _ } = waiver;
+    let NewWaiver { leak, test, up_to, reason, owner, until, comment: _ } = waiver;
     let mut fields = vec![("leak", leak.clone())];
     fields.extend(test.as_deref().map(|test| ("test", quote(test))));
+    fields.extend(up_to.map(|up_to| ("up_to", limit(leak, up_to))));
     fields.push(("reason", quote(&printable(reason))));
     fields.extend(owner.as_deref().map(|owner| ("owner", quote(&printable(owner)))));
     fields.push(("until", until.to_string()));
     fields
+}
+
+/// The limit of a waiver, rounded up.
+fn limit(leak: &str, up_to: f64) -> String {
+    const UNITS: [(&str, f64); 3] = [("MiB", 1_048_576.0), ("KiB", 1024.0), ("B", 1.0)];
+    let fits = |(_, size): &&(&str, f64)| up_to >= 10.0 * size;
+    match UNITS.iter().find(fits).unwrap_or(&UNITS[2]) {
+        _ if leak.starts_with("o1-") => format!("{:.0}", up_to.ceil()),
+        (unit, size) => format!("{:.0} {unit}", (up_to / size).ceil()),
+    }
 }
 
 /// Begins with a line break and ends without one.
@@ -269,6 +294,7 @@ mod tests {
         NewWaiver {
             leak: "n1-5f1c09a2b47d1e03".to_owned(),
             test: None,
+            up_to: Some(98_304.0),
             reason: "upstream #1234: \"cache\", costs $5".to_owned(),
             owner: Some("@maps".to_owned()),
             until: Until::parse("2027-03-01").ok().unwrap(),
@@ -282,7 +308,10 @@ mod tests {
         let config =
             Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("memgate-waivers.yaml", &text)));
         let added = config.unwrap_or_else(|error| panic!("{error}\n{text}")).waivers.pop().unwrap();
-        assert_eq!((added.reason, added.owner), (waiver().reason, waiver().owner));
+        assert_eq!(
+            (added.reason, added.owner, added.up_to),
+            (waiver().reason, waiver().owner, waiver().up_to)
+        );
         text
     }
 
@@ -295,6 +324,7 @@ mod tests {
         waivers:
           # MapCache.scroll, 48.0 KiB per iteration
           - leak: n1-5f1c09a2b47d1e03
+            up_to: 96 KiB
             reason: "upstream #1234: \"cache\", costs $$5"
             owner: "@maps"
             until: 2027-03-01
@@ -330,6 +360,7 @@ waivers:
           until: never   # really
         # MapCache.scroll, 48.0 KiB per iteration
         - leak: n1-5f1c09a2b47d1e03
+          up_to: 96 KiB
           reason: "upstream #1234: \"cache\", costs $$5"
           owner: "@maps"
           until: 2027-03-01
@@ -369,7 +400,8 @@ waivers:
     fn a_waiver_that_has_ended_gets_another_date_and_keeps_the_rest() {
         let id = waiver().leak;
         let until = waiver().until;
-        let extended = |text: &str, test: Option<&str>| extend_waiver(text, "w.yaml", (&id, test), until);
+        let extended =
+            |text: &str, test: Option<&str>| extend_waiver(text, "w.yaml", (&id, test), until, None);
         for date in ["2026-11-15", "\"2026-11-15\"", "2026-11-15 # soon"] {
             let text = |date: &str| {
                 format!(
@@ -388,6 +420,29 @@ waivers:
             "waivers:\n  - {{ frame: a, reason: r, until: &q 2026-11-15 }}\n  - {{ leak: {id}, reason: r, until: *q }}\n"
         );
         assert!(extended(&shared, None).is_err(), "the other waiver would be extended too");
+    }
+
+    #[test]
+    fn a_waiver_whose_leak_has_grown_gets_another_limit() {
+        let until = waiver().until;
+        for (id, before, up_to, after) in [
+            ("n1-5f1c09a2b47d1e03", "96 B", 10_239.0, "10239 B"),
+            ("j1-5f1c09a2b47d1e03", "96", 10_241.0, "11 KiB"),
+            ("m1-5f1c09a2b47d1e03", "1 KiB", 20_971_520.0, "20 MiB"),
+            ("o1-5f1c09a2b47d1e03", "1", 19_999.4, "20000"),
+        ] {
+            let text = |up_to: &str, until: &str| {
+                format!(
+                    "waivers:\n  - leak: {id}\n    up_to: {up_to}   # today\n    reason: r\n    until: {until}\n"
+                )
+            };
+            let extended = |text: &str| extend_waiver(text, "w.yaml", (id, None), until, Some(up_to));
+            assert_eq!(extended(&text(before, "2026-11-15")).unwrap(), text(after, "2027-03-01"));
+            assert!(
+                extended(&format!("waivers: [{{ leak: {id}, until: never }}]")).is_err(),
+                "it has no limit"
+            );
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use memgate_model::{
 };
 
 pub(crate) use block::leak_stack;
-pub(crate) use block::{BlockStyle, suite_block, test_block, test_body, waive_command};
+pub(crate) use block::{BlockStyle, accepting, suite_block, test_block, test_body, waive_command};
 use block::{unmeasured_block, unmeasured_body};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;

@@ -13,7 +13,7 @@ use crate::culprit;
 use crate::error::RenderError;
 use crate::figures::weight_of;
 use crate::html::escape;
-use crate::human::{BlockStyle, leak_stack, test_block, waive_command};
+use crate::human::{BlockStyle, accepting, leak_stack, test_block, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
 use crate::worst::not_passed;
@@ -332,7 +332,8 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
     let waived = match &leak.waiver {
         Some(reason) => format!(", waived: {}", escape(reason)),
         None => {
-            format!("<br>to accept it for now: <code>{}</code>", escape(&waive_command(leak, &style.until)))
+            let command = escape(&waive_command(leak, &style.until));
+            format!("<br>{}: <code>{command}</code>", accepting(leak))
         }
     };
     format!(

@@ -9,7 +9,7 @@ use memgate_model::{
 };
 
 use crate::html::escape;
-use crate::human::{BlockStyle, hunted, leak_stack, waive_command};
+use crate::human::{BlockStyle, accepting, hunted, leak_stack, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics, unused};
 use crate::visible::visible;
 use crate::words::symbol;
@@ -127,7 +127,7 @@ fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
     let lines: Vec<_> = stack.lines().map(escape).collect();
     let waiver = match &leak.waiver {
         Some(reason) => format!("waived: {}", inline(reason)),
-        None => format!("accept it for now: {}", code(&waive_command(leak, &style.until))),
+        None => format!("{}: {}", accepting(leak), code(&waive_command(leak, &style.until))),
     };
     // Descriptors and threads have no bytes; their title has their number.
     let bytes = match leak.kind {

@@ -6,6 +6,7 @@ use crate::read::{At, Reader, table};
 use crate::source::{Place, Span};
 pub use crate::value::date::Until;
 use crate::value::glob::{FrameGlob, Glob, TestGlob};
+use crate::value::size::Size;
 use crate::value::text::{LeakId, Words};
 
 table! {
@@ -24,6 +25,9 @@ table! {
         /// The tests in which the leak is accepted: `suite::Test.name`, or `Test.name` in any suite.
         /// Default: all tests.
         test: At<TestGlob>,
+        /// The most that it accepts per iteration: bytes, or a number of descriptors or threads. `memgate waive` writes
+        /// twice the bytes of today. Default: any amount.
+        up_to: Size,
         /// Reason for accepting it.
         #[schemars(required)]
         reason: Words,
@@ -53,6 +57,8 @@ pub struct Waiver {
     pub target: WaiverTarget,
     /// The tests that it is limited to; `None`: it applies to all tests.
     pub test: Option<TestGlob>,
+    /// The most that it accepts, as [`Leak::amount`]; `None`: any amount.
+    pub up_to: Option<f64>,
     /// Reason for accepting it.
     pub reason: String,
     /// Owner of the leak.
@@ -107,7 +113,8 @@ impl std::fmt::Display for WaiverTarget {
 
 impl Waiver {
     pub(crate) fn check(file: At<WaiverFile>, reader: &mut Reader<'_>) -> Option<Self> {
-        let At { value: WaiverFile { leak, frame, class, holder, test, reason, owner, until }, span } = file;
+        let At { value: WaiverFile { leak, frame, class, holder, test, up_to, reason, owner, until }, span } =
+            file;
         // A value that could not be read is already reported: a key that is missing because of it is not reported
         // again.
         let complete = !reader.has_error_below(&span);
@@ -128,6 +135,7 @@ impl Waiver {
         Some(Self {
             target: target?,
             test: test.map(|At { value, .. }| value),
+            up_to: up_to.map(Size::float),
             reason: reason?.0,
             owner: owner.map(|Words(owner)| owner),
             until: until?.value,

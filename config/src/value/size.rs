@@ -20,6 +20,13 @@ const UNITS: [(&str, u64); 9] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
+impl Size {
+    #[expect(clippy::cast_precision_loss, reason = "a limit above 2⁵³ bytes is no limit")]
+    pub(crate) const fn float(self) -> f64 {
+        self.0 as f64
+    }
+}
+
 value_schema!(Size, "Size", { "type": ["integer", "string"], "minimum": 0, "examples": [0, "64 KiB", "12MiB"] });
 
 impl Value for Size {

@@ -244,8 +244,9 @@ mod tests {
     use super::*;
     use crate::dsl::{Process, frame};
     use crate::groups::{held, series};
+    use crate::judge::tests::waiver;
     use crate::observer::Observer;
-    use crate::policy::{GatePolicy, TextPattern, Waiver, WaiverMatch, Waivers};
+    use crate::policy::{GatePolicy, TextPattern, WaiverMatch, Waivers};
     use crate::resolve::ResolvedStack;
     use memgate_wire::{Frame, Module, SnapshotRecord};
 
@@ -304,19 +305,15 @@ mod tests {
             let mut leak = Leak { id: place.id.clone(), ..Leak::default() };
             Holding::new(&record, &mut OneFunction).tell(&mut leak, &mut OneFunction);
             let policy = GatePolicy {
-                waivers: vec![Waiver {
-                    matches: WaiverMatch::Holder(TextPattern::new("cache", |owner| {
-                        owner == "engine_tests+0x10"
-                    })),
-                    test: None,
-                    reason: "a cache".to_owned(),
-                    owner: None,
-                    until: None,
-                }],
+                waivers: vec![waiver(
+                    WaiverMatch::Holder(TextPattern::new("cache", |owner| owner == "engine_tests+0x10")),
+                    None,
+                )],
                 ..GatePolicy::default()
             };
-            let waiver = Waivers::new(&policy).cover(&leak, &[]);
-            (leak, waiver.is_some())
+            Waivers::new(&policy).cover(&mut leak, &[]);
+            let is_waived = leak.waiver.is_some();
+            (leak, is_waived)
         };
         let second = |state, path| HeldBlocks { stack: 2, blocks: 12, state, of_state: 12, path };
         let (leak, is_waived) = told(second(HeldState::Lost, Vec::new()));

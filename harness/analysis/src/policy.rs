@@ -1,7 +1,7 @@
 //! The policy of the gate: how to measure, what is allowed, what is waived. It knows no YAML and no globs: the caller
 //! compiles its configuration into these types.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -300,6 +300,8 @@ pub struct Waiver {
     pub owner: Option<String>,
     /// Last day on which it is valid, ISO 8601. `None`: never expires.
     pub until: Option<String>,
+    /// Largest amount that it covers, as [`Leak::amount`]. `None`: any amount.
+    pub up_to: Option<f64>,
 }
 
 impl Waiver {
@@ -307,6 +309,10 @@ impl Waiver {
     #[must_use]
     pub fn expired(&self, today: &str) -> bool {
         self.until.as_deref().is_some_and(|until| until < today)
+    }
+
+    fn covers(&self, amount: f64) -> bool {
+        self.up_to.is_none_or(|up_to| amount <= AS_MUCH * up_to)
     }
 
     fn text(&self) -> String {
@@ -420,6 +426,8 @@ pub(crate) fn is_same_leak(a: &Leak, b: &Leak) -> bool {
 pub(crate) struct Waivers<'a> {
     policy: &'a GatePolicy,
     used: Vec<u32>,
+    /// Waivers that name a leak which exceeds their limit.
+    exceeded: BTreeSet<usize>,
     /// Suite and test that are being judged.
     test: (String, String),
     /// In a class as a whole: leaks of its tests that waivers accept.
@@ -429,7 +437,13 @@ pub(crate) struct Waivers<'a> {
 impl<'a> Waivers<'a> {
     pub(crate) fn new(policy: &'a GatePolicy) -> Self {
         let used = vec![0; policy.waivers.len()];
-        Self { policy, used, test: (String::new(), String::new()), of_its_tests: Vec::new() }
+        Self {
+            policy,
+            used,
+            exceeded: BTreeSet::new(),
+            test: (String::new(), String::new()),
+            of_its_tests: Vec::new(),
+        }
     }
 
     /// Sets the test to which the next leaks belong.
@@ -456,8 +470,13 @@ impl<'a> Waivers<'a> {
         if has_no_stack(leak) { id_of_test(suite, test) } else { leak.id.clone() }
     }
 
-    /// The reason of the first valid waiver that covers this leak. Counts its use.
-    pub(crate) fn cover(&mut self, leak: &Leak, frame_names: &[String]) -> Option<String> {
+    /// Gives the leak the reason of the first valid waiver that covers it, and counts its use.
+    pub(crate) fn cover(&mut self, leak: &mut Leak, frame_names: &[String]) {
+        let found = self.find(leak, frame_names);
+        self.tell(leak, found);
+    }
+
+    fn find(&self, leak: &Leak, frame_names: &[String]) -> Found {
         let here = self.id_here(leak);
         let hit = |waiver: &Waiver| match &waiver.matches {
             WaiverMatch::Leak(id) => here == *id,
@@ -472,11 +491,16 @@ impl<'a> Waivers<'a> {
                 holds(&leak.holder) && others.into_iter().all(|other| holds(&other.holder))
             }
         };
-        self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
+        self.first(leak, hit)
     }
 
     /// The same for a leak of Java objects.
-    pub(crate) fn cover_java(&mut self, leak: &Leak) -> Option<String> {
+    pub(crate) fn cover_java(&mut self, leak: &mut Leak) {
+        let found = self.find_java(leak);
+        self.tell(leak, found);
+    }
+
+    fn find_java(&self, leak: &Leak) -> Found {
         let calls = |pattern: &FramePattern| {
             let functions = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
             functions.into_iter().any(|function| (pattern.matches)(&format!("!{function}")))
@@ -487,7 +511,24 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Class(pattern) => leak.class.as_deref().is_some_and(|class| pattern.is_match(class)),
             WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.holds(step, leak.kind)),
         };
-        self.first(hit).or_else(|| self.accepted_of_its_tests(leak))
+        self.first(leak, hit)
+    }
+
+    fn tell(&mut self, leak: &mut Leak, found: Found) {
+        let waivers = &self.policy.waivers;
+        let accepted = match found.covering {
+            Some(index) => {
+                self.used[index] += 1;
+                Some(waivers[index].reason.clone())
+            }
+            None => self.accepted_of_its_tests(leak),
+        };
+        if accepted.is_none() {
+            leak.waived_up_to =
+                found.exceeded.iter().filter_map(|index| waivers[*index].up_to).reduce(f64::max);
+            self.exceeded.extend(found.exceeded);
+        }
+        leak.waiver = accepted.or(leak.waiver.take());
     }
 
     /// In a class: the reason why its tests may leave this much of the leak.
@@ -502,49 +543,65 @@ impl<'a> Waivers<'a> {
         same().next().filter(|_| is_all)?.waiver.clone()
     }
 
-    fn first(&mut self, hit: impl Fn(&Waiver) -> bool) -> Option<String> {
-        let waivers = &self.policy.waivers;
+    fn first(&self, leak: &Leak, hit: impl Fn(&Waiver) -> bool) -> Found {
         let (suite, test) = &self.test;
         let here = |w: &Waiver| w.test.as_ref().is_none_or(|pattern| (pattern.matches)(suite, test));
-        let index = waivers.iter().position(|w| !w.expired(&self.policy.today) && here(w) && hit(w))?;
-        self.used[index] += 1;
-        Some(waivers[index].reason.clone())
+        let mut found = Found::default();
+        for (index, waiver) in self.policy.waivers.iter().enumerate() {
+            if waiver.expired(&self.policy.today) || !here(waiver) || !hit(waiver) {
+                continue;
+            }
+            if waiver.covers(leak.amount()) {
+                found.covering = Some(index);
+                break;
+            }
+            found.exceeded.push(index);
+        }
+        found
     }
 
     /// Set if the waived leak is fixed and this run did not see it either.
-    fn fixed(&self, waiver: &Waiver, used: u32) -> Option<FixedWaiver> {
+    fn fixed(&self, waiver: &Waiver, seen: bool) -> Option<FixedWaiver> {
         let (fixed, level) = &self.policy.fixed;
         let WaiverMatch::Leak(id) = &waiver.matches else { return None };
-        let by = fixed.get(id).filter(|_| used == 0)?;
+        let by = fixed.get(id).filter(|_| !seen)?;
         Some(FixedWaiver { by: by.clone(), level: *level })
     }
 
     /// The state of every waiver. In a partial run, a waiver that matched nothing may still be needed.
     pub(crate) fn report(&self, partial: bool) -> Vec<WaiverReport> {
-        let state = |waiver: &Waiver, used: u32| {
+        let state = |waiver: &Waiver, seen: bool| {
             if waiver.expired(&self.policy.today) {
                 WaiverState::Expired
-            } else if used > 0 || partial {
+            } else if seen || partial {
                 WaiverState::InForce
             } else {
                 WaiverState::Unused
             }
         };
-        self.policy
-            .waivers
-            .iter()
-            .zip(&self.used)
-            .map(|(waiver, &used)| WaiverReport {
+        let told = |(index, (waiver, &used)): (usize, (&Waiver, &u32))| {
+            let seen = used > 0 || self.exceeded.contains(&index);
+            WaiverReport {
                 matches: waiver.text(),
-                state: state(waiver, used),
+                state: state(waiver, seen),
                 reason: waiver.reason.clone(),
                 owner: waiver.owner.clone(),
                 until: waiver.until.clone().unwrap_or_else(|| "never".to_owned()),
                 used,
-                fixed: self.fixed(waiver, used),
-            })
-            .collect()
+                fixed: self.fixed(waiver, seen),
+            }
+        };
+        self.policy.waivers.iter().zip(&self.used).enumerate().map(told).collect()
     }
+}
+
+/// The waivers that name a leak, as indices.
+#[derive(Default)]
+struct Found {
+    /// The first that covers it.
+    covering: Option<usize>,
+    /// Those before it whose limit the leak exceeds.
+    exceeded: Vec<usize>,
 }
 
 #[cfg(test)]

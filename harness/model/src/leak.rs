@@ -89,6 +89,21 @@ pub struct Leak {
     /// Reason of the waiver that covers the leak. Absent if no waiver does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiver: Option<String>,
+    /// Largest amount that a waiver of the leak covers (`up_to`), if the leak exceeds it: bytes, or descriptors or
+    /// threads. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waived_up_to: Option<f64>,
+}
+
+impl Leak {
+    /// What waivers limit: the number of descriptors or threads, otherwise bytes.
+    #[must_use]
+    pub const fn amount(&self) -> f64 {
+        match self.kind {
+            LeakKind::Os => self.count_per_iteration,
+            _ => self.bytes_per_iteration,
+        }
+    }
 }
 
 /// One frame of a stack.

@@ -276,8 +276,9 @@ pub enum FollowAction {
 }
 
 const WAIVE_HELP: &str = "\
-memgate appends the waiver to the waivers file of the configuration (memgate-waivers.yaml). An expired waiver fails again: \
-`waive` gives it the new date and keeps its reason and owner. A waiver that matches nothing any more is reported.
+memgate appends the waiver to the waivers file of the configuration (memgate-waivers.yaml). A new waiver covers twice \
+the bytes of today (`up_to`); a leak that exceeds it fails, and so does one whose waiver has expired: `waive` gives the waiver \
+the new limit and date, and keeps its reason and owner. A waiver that matches nothing any more is reported.
 
 Examples:
   memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01

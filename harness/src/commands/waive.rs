@@ -38,11 +38,14 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     let mut refused = Vec::new();
     for (id, test) in &leaks {
         let request = &WaiveArgs { test: test.clone(), ..request.clone() };
+        let known = known(&sessions, |leak| leak.id == *id);
         let covering = waivers.iter().filter(|waiver| covers(waiver, id, request));
         // One that has not ended counts first, then that of the same tests.
         let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
+        let is_over =
+            |waiver: &Waiver| waiver.until.over(today) || known.as_ref().is_some_and(|it| it.exceeds(waiver));
         let done = match covering.min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
-            Some(waiver) if waiver.until.over(today) => extend(id, request, waiver, console),
+            Some(waiver) if is_over(waiver) => extend(id, request, waiver, known.as_ref(), console),
             Some(waiver) if request.all => {
                 console.line(&format!("{id} is waived already at {}", waiver.place));
                 Ok(())
@@ -51,7 +54,7 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
                 format!("cannot waive: the leak {id} is waived already at {}", waiver.place),
                 "change the date there",
             )),
-            None => waive_new(id, request, (&file, &sessions), console),
+            None => waive_new(id, request, (&file, &sessions), known, console),
         };
         refused.extend(done.err());
     }
@@ -112,9 +115,9 @@ fn waive_new(
     id: &str,
     request: &WaiveArgs,
     (file, sessions): (&Path, &[PathBuf]),
+    known: Option<Known>,
     console: &Console,
 ) -> Result<(), ExpectedError> {
-    let known = known(sessions, |leak| leak.id == id);
     if known.is_none()
         && let Some(near) = self::known(sessions, |leak| is_near(&leak.id, id))
     {
@@ -123,7 +126,7 @@ fn waive_new(
             format!("did you mean {} ({})?", near.leak.id, near.title()),
         ));
     }
-    add(id, request, file, known.as_ref().map(Known::title))?;
+    add(id, request, file, known.as_ref())?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!("waived {id}{tests} until {} in {}", request.until, file.display()));
     let Some(known) = known else {
@@ -146,36 +149,45 @@ fn covers(waiver: &Waiver, id: &str, request: &WaiveArgs) -> bool {
     waiver.target == WaiverTarget::Leak(id.to_owned()) && (test.is_none() || test == request.test.as_deref())
 }
 
-/// Gives a waiver that has ended its new date. Its reason and owner stay.
-fn extend(id: &str, request: &WaiveArgs, waiver: &Waiver, console: &Console) -> Result<(), ExpectedError> {
+/// Gives a waiver that has ended, or whose leak exceeds its limit, its new date and limit. Its reason and owner stay.
+fn extend(
+    id: &str,
+    request: &WaiveArgs,
+    waiver: &Waiver,
+    known: Option<&Known>,
+    console: &Console,
+) -> Result<(), ExpectedError> {
     let Waiver { until, place, .. } = waiver;
     let test = waiver.test.as_ref().map(TestGlob::text);
-    let Place::File { file, .. } = place.clone() else { return Err(ended(waiver)) };
+    let exceeded = known.filter(|known| known.exceeds(waiver));
+    let (why, remedy) = match &exceeded {
+        Some(_) => ("is for less than it leaks".to_owned(), "raise `up_to` there"),
+        None => (format!("ended on {until}"), "change the date there, or remove that waiver"),
+    };
+    let refused = || {
+        let what = format!("cannot waive: the leak's waiver at {place} {why}");
+        ExpectedError::usage(what, remedy)
+    };
+    let Place::File { file, .. } = place.clone() else { return Err(refused()) };
     // A waiver for all tests covers more than these.
     if test != request.test.as_deref() {
-        return Err(ended(waiver));
+        return Err(refused());
     }
     let file = Path::new(&*file);
-    let existing = settings::read(file)?.ok_or_else(|| ended(waiver))?;
-    let text = extend_waiver(&existing, &file.display().to_string(), (id, test), request.until)
-        .map_err(|_no_date_of_its_own| ended(waiver))?;
+    let existing = settings::read(file)?.ok_or_else(refused)?;
+    let up_to = exceeded.and_then(|known| known.up_to(test));
+    let text = extend_waiver(&existing, &file.display().to_string(), (id, test), request.until, up_to)
+        .map_err(|_no_value_of_its_own| refused())?;
     write_where_it_leads(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     let tests = test.map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!(
-        "waived {id}{tests} until {} at {place}, which ended on {until}; its reason and owner stay",
+        "waived {id}{tests} until {} at {place}, which {why}; its reason and owner stay",
         request.until
     ));
     Ok(())
 }
 
-fn ended(Waiver { until, place, .. }: &Waiver) -> ExpectedError {
-    ExpectedError::usage(
-        format!("cannot waive: the leak's waiver at {place} ended on {until}"),
-        "change the date there, or remove that waiver",
-    )
-}
-
-fn add(id: &str, request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
+fn add(id: &str, request: &WaiveArgs, file: &Path, known: Option<&Known>) -> Result<(), ExpectedError> {
     let existing = settings::read(file)?.unwrap_or_default();
     let waiver = NewWaiver {
         leak: id.to_owned(),
@@ -183,7 +195,8 @@ fn add(id: &str, request: &WaiveArgs, file: &Path, comment: Option<String>) -> R
         reason: request.reason.clone(),
         owner: request.owner.clone(),
         until: request.until,
-        comment,
+        up_to: known.and_then(|known| known.up_to(request.test.as_deref())),
+        comment: known.map(Known::title),
     };
     let text =
         append_waiver(&existing, &file.display().to_string(), &waiver).map_err(|why| cannot(file, &why))?;
@@ -201,6 +214,8 @@ struct Known {
     tests: Vec<(String, String)>,
     runner: Runner,
     leak: Leak,
+    /// How much it leaks in each of the tests, and whether a waiver was for less.
+    amounts: Vec<(f64, bool)>,
 }
 
 impl Known {
@@ -217,6 +232,24 @@ impl Known {
     fn is_in(&self, pattern: &str) -> bool {
         let pattern = TestGlob::typed(pattern);
         pattern.is_ok_and(|pattern| self.tests.iter().any(|(suite, test)| pattern.matches(suite, test)))
+    }
+
+    /// Is the limit of this waiver less than the leak?
+    fn exceeds(&self, waiver: &Waiver) -> bool {
+        let exceeds = |up_to| self.amounts.iter().any(|(amount, exceeds)| *exceeds && *amount > up_to);
+        waiver.up_to.is_some_and(exceeds)
+    }
+
+    /// Limit of a waiver for these tests. Bytes may double: they differ slightly between machines and compilers.
+    fn up_to(&self, test: Option<&str>) -> Option<f64> {
+        let pattern = test.and_then(|pattern| TestGlob::typed(pattern).ok());
+        let is_meant = |(suite, test): &(String, String)| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(suite, test))
+        };
+        let of = self.tests.iter().zip(&self.amounts).filter(|(test, _)| is_meant(test));
+        let most = of.map(|(_, (amount, _))| *amount).fold(0.0, f64::max);
+        let factor = if self.leak.kind == LeakKind::Os { 1.0 } else { 2.0 };
+        (most > 0.0).then_some(factor * most)
     }
 }
 
@@ -250,8 +283,9 @@ fn known(sessions: &[PathBuf], is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
         let found: Vec<_> =
             tests.filter_map(|(suite, test)| Some((suite, test.id.clone(), leak_of(test)?))).collect();
         let (suite, _, leak) = found.first()?.clone();
+        let amounts = found.iter().map(|(.., leak)| (leak.amount(), leak.waived_up_to.is_some())).collect();
         let tests = found.into_iter().map(|(suite, test, _)| (suite.name.clone(), test)).collect();
-        Some(Known { tests, runner: suite.runner, leak })
+        Some(Known { tests, runner: suite.runner, leak, amounts })
     })
 }
 
@@ -347,7 +381,7 @@ mod tests {
         let file = folder.path().join("memgate-waivers.yaml");
         let request =
             WaiveArgs { reason: "upstream: \"1234\"".into(), owner: Some("@maps".into()), ..request() };
-        add(ID, &request, &file, Some("engine::A.b: 1 × 7 B".into())).unwrap();
+        add(ID, &request, &file, None).unwrap();
         let text = fs::read_to_string(&file).unwrap();
         let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("w.yaml", &text))).unwrap();
         assert_eq!(config.waivers[0].reason, "upstream: \"1234\"");
@@ -369,13 +403,60 @@ mod tests {
         let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap();
         let extended = |test: Option<&str>| {
             let request = WaiveArgs { test: test.map(str::to_owned), ..request() };
-            extend(ID, &request, &config.waivers[0], &Console::new(ColorChoice::Never))
+            extend(ID, &request, &config.waivers[0], None, &Console::new(ColorChoice::Never))
         };
         let why = extended(Some("A.*")).unwrap_err().to_string();
         assert!(why.ends_with("w.yaml:2 ended on 2026-11-15"), "it covers more than that: {why}");
         assert_eq!(fs::read_to_string(&file).unwrap(), ended);
         extended(None).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), text("never"));
+    }
+
+    #[test]
+    fn a_waiver_is_for_twice_the_bytes_of_today_and_its_limit_is_raised_when_the_leak_has_grown() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("w.yaml");
+        let console = Console::new(ColorChoice::Never);
+        let leaks = |id: &str, amounts: &[f64], exceeds: Option<f64>| {
+            let test = |(number, bytes): (usize, &f64)| {
+                let mut test = leaking(&format!("A.t{number}"), id, Verdict::Fail);
+                let leak = &mut test.leaks[0];
+                (leak.bytes_per_iteration, leak.count_per_iteration) = (*bytes, 3.0);
+                leak.waived_up_to = exceeds;
+                if id.starts_with("o1-") {
+                    leak.kind = LeakKind::Os;
+                }
+                test
+            };
+            session(folder.path(), "20261101-100000-1", amounts.iter().enumerate().map(test).collect());
+            known(&newest(folder.path()), |leak| leak.id == id).unwrap()
+        };
+        for (id, test, limit) in [
+            (ID, None, "up_to: 140 B"),
+            (ID, Some("A.t0"), "up_to: 24 B"),
+            ("o1-5f1c09a2b47d1e03", None, "up_to: 3\n"),
+        ] {
+            let request = WaiveArgs { test: test.map(str::to_owned), ..request() };
+            fs::write(&file, "").unwrap();
+            add(id, &request, &file, Some(&leaks(id, &[12.0, 70.0], None))).unwrap();
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.contains(limit), "{text}");
+        }
+        let limited = |up_to: &str| {
+            format!("waivers:\n  - {{ leak: {ID}, up_to: {up_to}, reason: r, until: never }}\n")
+        };
+        let before = limited("140 B");
+        fs::write(&file, &before).unwrap();
+        let named = (file.to_str().unwrap(), before.as_str());
+        let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap();
+        let waiver = &config.waivers[0];
+        let larger = leaks(ID, &[12.0, 8000.0], Some(140.0));
+        assert!(larger.exceeds(waiver) && !leaks(ID, &[12.0, 8000.0], None).exceeds(waiver));
+        let other = WaiveArgs { test: Some("A.*".to_owned()), ..request() };
+        let why = extend(ID, &other, waiver, Some(&larger), &console).unwrap_err().to_string();
+        assert!(why.ends_with("w.yaml:2 is for less than it leaks"), "{why}");
+        extend(ID, &request(), waiver, Some(&larger), &console).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), limited("16 KiB"));
     }
 
     #[test]

@@ -118,6 +118,7 @@ fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
         }),
         reason: waiver.reason.clone(),
         owner: waiver.owner.clone(),
+        up_to: waiver.up_to,
         until: match waiver.until {
             Until::Date(last) => Some(last.to_string()),
             Until::Never => None,

@@ -4,7 +4,7 @@ use memgate_model::{Frame, Leak, LeakKind, format_bytes};
 
 use super::write::Html;
 use crate::holder::holder;
-use crate::human::waive_command;
+use crate::human::{accepting, waive_command};
 use crate::names::{in_module, of_frame};
 use crate::stacks::own;
 
@@ -34,7 +34,7 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
             html.markup(" · <a")
                 .attribute("href", &format!("#l:{}", leak.id))
                 .markup(">link to this leak</a></p>");
-            html.markup("<p class=facts>to accept it for now: ");
+            html.markup("<p class=facts>").text(&format!("{}: ", accepting(leak)));
             command(html, &waive_command(leak, until));
             html.markup("</p>");
         }

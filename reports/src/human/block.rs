@@ -1,7 +1,8 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
 use memgate_model::{
-    Leak, Metric, RunReport, SuiteReport, TestReport, Verdict, format_amount, format_bytes, format_list,
+    Leak, LeakKind, Metric, RunReport, SuiteReport, TestReport, Verdict, format_amount, format_bytes,
+    format_list,
 };
 
 use crate::culprit;
@@ -118,13 +119,23 @@ fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
     let id = visible(&leak.id);
     let advice = match &leak.waiver {
         Some(reason) => format!("waived: {}", visible(reason)),
-        None => format!("to accept it for now: {}", waive_command(leak, &style.until)),
+        None => format!("{}: {}", accepting(leak), waive_command(leak, &style.until)),
     };
     if !leak.owners.is_empty() {
         push(&mut text, &format!("owner{GAP}{}", visible(&leak.owners.join(" "))));
     }
     push(&mut text, &format!("leak {}{GAP}{}", style.paint.strong(&id), style.paint.faint(advice)));
     text
+}
+
+/// What [`waive_command`] is for.
+pub(crate) fn accepting(leak: &Leak) -> String {
+    let Some(up_to) = leak.waived_up_to else { return "to accept it for now".to_owned() };
+    let up_to = match leak.kind {
+        LeakKind::Os => up_to.to_string(),
+        _ => format_bytes(up_to),
+    };
+    format!("its waiver accepts up to {up_to}{}; to accept this", leak.kind.per())
 }
 
 /// The command that accepts a leak until a date.

@@ -127,7 +127,7 @@ fn of_leaks(
     let mut counted = 0;
     for found in &seen.leaks {
         let mut leak = shown(found);
-        leak.waiver = context.waivers.cover_java(&leak);
+        context.waivers.cover_java(&mut leak);
         if leak.waiver.is_none() {
             match &found.library {
                 Some(name) => {
@@ -168,7 +168,7 @@ fn of_classes(
             class: Some(class.clone()),
             ..leak(heap_class_id(class), title, (float(bytes), float(objects)))
         };
-        leak.waiver = context.waivers.cover_java(&leak);
+        context.waivers.cover_java(&mut leak);
         if leak.waiver.is_none() {
             let count = format_count(float(objects));
             judgement
@@ -203,7 +203,7 @@ fn of_bitmaps(
             (float(bytes), float(count)),
         )
     };
-    leak.waiver = context.waivers.cover_java(&leak);
+    context.waivers.cover_java(&mut leak);
     if leak.waiver.is_none() {
         let allowed = format_bytes(float(allowed));
         judgement
@@ -262,6 +262,7 @@ mod tests {
     use memgate_model::HeapDump;
 
     use super::*;
+    use crate::judge::tests::waiver;
     use crate::policy::{GatePolicy, Waiver, WaiverMatch};
     use crate::record::ProcessRecord;
     use crate::resolve::{Resolve, ResolvedStack};
@@ -356,17 +357,11 @@ mod tests {
         let leak = &judgement.leaks[0];
         assert_eq!(leak.id, "h1-3c18b2ae66d35e46");
         assert_eq!(leak.title, "2 × com.acme.Session (Session#closed is true), retains 48 B");
-        let waiver = Waiver {
-            matches: WaiverMatch::Leak(leak.id.clone()),
-            test: None,
-            reason: "known".into(),
-            owner: None,
-            until: None,
-        };
+        let waiver = waiver(WaiverMatch::Leak(leak.id.clone()), None);
         let judgement = judged(Ok(seen(vec![found(APP, None)])), &limits, vec![waiver]);
         assert_eq!(
             (judgement.verdict(), judgement.leaks[0].waiver.as_deref()),
-            (Verdict::Pass, Some("known"))
+            (Verdict::Pass, Some("upstream issue 1234"))
         );
     }
 }

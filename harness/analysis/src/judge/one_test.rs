@@ -36,7 +36,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
     /// Lists a leak. `frame_names`: names that waivers of frames must match. Returns whether a waiver covers it.
     pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
         leak.id = self.context.waivers.id_here(&leak);
-        leak.waiver = self.context.waivers.cover(&leak, frame_names).or(leak.waiver);
+        self.context.waivers.cover(&mut leak, frame_names);
         let is_waived = leak.waiver.is_some();
         self.judgement.leaks.push(leak);
         is_waived
@@ -45,7 +45,7 @@ impl<'c, 'p> TestJudge<'c, 'p> {
     /// The same for Java objects. Returns the reason of the waiver that covers them.
     pub(super) fn list_java(&mut self, leak: &JavaLeak) -> Option<String> {
         let mut leak = shown(leak);
-        leak.waiver = self.context.waivers.cover_java(&leak);
+        self.context.waivers.cover_java(&mut leak);
         let waiver = leak.waiver.clone();
         self.judgement.leaks.push(leak);
         waiver

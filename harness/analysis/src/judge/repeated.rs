@@ -352,7 +352,7 @@ impl TestJudge<'_, '_> {
             let at = place.as_ref().map(|place| place.id.clone());
             let group = leaks::OsGroup { kind, place, names, count: slope(&counts), ranges };
             let mut leak = group.leak();
-            leak.waiver = self.context.waivers.cover(&leak, group.frame_names());
+            self.context.waivers.cover(&mut leak, group.frame_names());
             OsLeak { place: at, names: group.names, counts, leak }
         };
         parts.into_iter().map(leak).collect()

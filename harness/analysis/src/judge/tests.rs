@@ -90,6 +90,7 @@ pub(crate) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
         reason: "upstream issue 1234".to_owned(),
         owner: None,
         until: until.map(str::to_owned),
+        up_to: None,
     }
 }
 

@@ -33,8 +33,13 @@ fn a_waived_leak_passes_until_its_day_and_fails_again_after_it() {
     assert_eq!(waivers[0].owner.as_deref(), Some("@maps"));
     run.says("upstream issue 1234");
 
-    // The day has come: the same recording fails.
+    // The leak is larger than its waiver: the same recording fails.
     let file = project.read("memgate-waivers.yaml");
+    project.write("memgate-waivers.yaml", file.replace("reason:", "up_to: 1\n    reason:"));
+    let gate = project.memgate(&["gate", ".memgate/latest"]);
+    gate.ends_with(1).says("its waiver accepts up to 1 B per run; to accept this: memgate waive");
+
+    // The day has come: the same recording fails.
     project.write("memgate-waivers.yaml", file.replace("2099-01-01", "2020-01-01"));
     let gate = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
     gate.ends_with(1);

@@ -49,6 +49,31 @@ fn a_waiver_covers_its_leak_until_its_day_has_passed() {
 }
 
 #[test]
+fn a_waiver_covers_as_much_as_it_says_and_is_not_told_to_be_needless_if_there_is_more() {
+    let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
+    let id = only(&report_of(&input)).leaks[0].id.clone();
+    let up_to = |limits: &[f64]| {
+        let limited =
+            |limit: &f64| Waiver { up_to: Some(*limit), ..waiver(WaiverMatch::Leak(id.clone()), None) };
+        report(&input, &waiving(limits.iter().map(limited)))
+    };
+    for (limits, verdict, exceeded, used) in [
+        (&[37.0][..], Verdict::Pass, None, &[1][..]),
+        (&[36.0], Verdict::Pass, None, &[1]),
+        (&[30.0], Verdict::Fail, Some(30.0), &[0]),
+        (&[10.0, 30.0], Verdict::Fail, Some(30.0), &[0, 0]),
+        (&[10.0, 40.0], Verdict::Pass, None, &[0, 1]),
+    ] {
+        let report = up_to(limits);
+        let (test, waivers) = (only(&report), &report.waivers);
+        assert_eq!((test.verdict, test.leaks[0].waived_up_to), (verdict, exceeded), "{limits:?}");
+        let told: Vec<_> = waivers.iter().map(|waiver| (waiver.state, waiver.used)).collect();
+        let expected: Vec<_> = used.iter().map(|used| (WaiverState::InForce, *used)).collect();
+        assert_eq!(told, expected, "{limits:?}");
+    }
+}
+
+#[test]
 fn a_waiver_covers_one_leak_and_not_the_one_beside_it() {
     let input = screened_and_repeated(20, |p, _| {
         p.alloc(3, 1000, 1);
