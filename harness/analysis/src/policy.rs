@@ -426,8 +426,8 @@ pub(crate) fn is_same_leak(a: &Leak, b: &Leak) -> bool {
 pub(crate) struct Waivers<'a> {
     policy: &'a GatePolicy,
     used: Vec<u32>,
-    /// Waivers that name a leak which exceeds their limit.
-    exceeded: BTreeSet<usize>,
+    /// Waivers that name a leak of this run, also one that another waiver covers or that exceeds their limit.
+    named: BTreeSet<usize>,
     /// Suite and test that are being judged.
     test: (String, String),
     /// In a class as a whole: leaks of its tests that waivers accept.
@@ -440,7 +440,7 @@ impl<'a> Waivers<'a> {
         Self {
             policy,
             used,
-            exceeded: BTreeSet::new(),
+            named: BTreeSet::new(),
             test: (String::new(), String::new()),
             of_its_tests: Vec::new(),
         }
@@ -476,7 +476,7 @@ impl<'a> Waivers<'a> {
         self.tell(leak, found);
     }
 
-    fn find(&self, leak: &Leak, frame_names: &[String]) -> Found {
+    fn find(&self, leak: &Leak, frame_names: &[String]) -> Vec<usize> {
         let here = self.id_here(leak);
         let hit = |waiver: &Waiver| match &waiver.matches {
             WaiverMatch::Leak(id) => here == *id,
@@ -491,7 +491,7 @@ impl<'a> Waivers<'a> {
                 holds(&leak.holder) && others.into_iter().all(|other| holds(&other.holder))
             }
         };
-        self.first(leak, hit)
+        self.valid(hit)
     }
 
     /// The same for a leak of Java objects.
@@ -500,7 +500,7 @@ impl<'a> Waivers<'a> {
         self.tell(leak, found);
     }
 
-    fn find_java(&self, leak: &Leak) -> Found {
+    fn find_java(&self, leak: &Leak) -> Vec<usize> {
         let calls = |pattern: &FramePattern| {
             let functions = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
             functions.into_iter().any(|function| (pattern.matches)(&format!("!{function}")))
@@ -511,24 +511,24 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Class(pattern) => leak.class.as_deref().is_some_and(|class| pattern.is_match(class)),
             WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.holds(step, leak.kind)),
         };
-        self.first(leak, hit)
+        self.valid(hit)
     }
 
-    fn tell(&mut self, leak: &mut Leak, found: Found) {
+    /// `named`: the waivers that name the leak.
+    fn tell(&mut self, leak: &mut Leak, named: Vec<usize>) {
         let waivers = &self.policy.waivers;
-        let accepted = match found.covering {
+        let accepted = match named.iter().find(|index| waivers[**index].covers(leak.amount())) {
             Some(index) => {
-                self.used[index] += 1;
-                Some(waivers[index].reason.clone())
+                self.used[*index] += 1;
+                Some(waivers[*index].reason.clone())
             }
             None => self.accepted_of_its_tests(leak),
         };
         if accepted.is_none() {
-            leak.waived_up_to =
-                found.exceeded.iter().filter_map(|index| waivers[*index].up_to).reduce(f64::max);
-            self.exceeded.extend(found.exceeded);
+            leak.waived_up_to = named.iter().filter_map(|index| waivers[*index].up_to).reduce(f64::max);
         }
         leak.waiver = accepted.or(leak.waiver.take());
+        self.named.extend(named);
     }
 
     /// In a class: the reason why its tests may leave this much of the leak.
@@ -543,65 +543,48 @@ impl<'a> Waivers<'a> {
         same().next().filter(|_| is_all)?.waiver.clone()
     }
 
-    fn first(&self, leak: &Leak, hit: impl Fn(&Waiver) -> bool) -> Found {
+    /// The numbers of the waivers that are valid in this test and hit.
+    fn valid(&self, hit: impl Fn(&Waiver) -> bool) -> Vec<usize> {
         let (suite, test) = &self.test;
         let here = |w: &Waiver| w.test.as_ref().is_none_or(|pattern| (pattern.matches)(suite, test));
-        let mut found = Found::default();
-        for (index, waiver) in self.policy.waivers.iter().enumerate() {
-            if waiver.expired(&self.policy.today) || !here(waiver) || !hit(waiver) {
-                continue;
-            }
-            if waiver.covers(leak.amount()) {
-                found.covering = Some(index);
-                break;
-            }
-            found.exceeded.push(index);
-        }
-        found
+        let is_it = |w: &Waiver| !w.expired(&self.policy.today) && here(w) && hit(w);
+        let all = self.policy.waivers.iter().enumerate();
+        all.filter(|(_, waiver)| is_it(waiver)).map(|(index, _)| index).collect()
     }
 
     /// Set if the waived leak is fixed and this run did not see it either.
-    fn fixed(&self, waiver: &Waiver, seen: bool) -> Option<FixedWaiver> {
+    fn fixed(&self, waiver: &Waiver, is_named: bool) -> Option<FixedWaiver> {
         let (fixed, level) = &self.policy.fixed;
         let WaiverMatch::Leak(id) = &waiver.matches else { return None };
-        let by = fixed.get(id).filter(|_| !seen)?;
+        let by = fixed.get(id).filter(|_| !is_named)?;
         Some(FixedWaiver { by: by.clone(), level: *level })
     }
 
     /// The state of every waiver. In a partial run, a waiver that matched nothing may still be needed.
     pub(crate) fn report(&self, partial: bool) -> Vec<WaiverReport> {
-        let state = |waiver: &Waiver, seen: bool| {
+        let state = |waiver: &Waiver, is_named: bool| {
             if waiver.expired(&self.policy.today) {
                 WaiverState::Expired
-            } else if seen || partial {
+            } else if is_named || partial {
                 WaiverState::InForce
             } else {
                 WaiverState::Unused
             }
         };
         let told = |(index, (waiver, &used)): (usize, (&Waiver, &u32))| {
-            let seen = used > 0 || self.exceeded.contains(&index);
+            let is_named = self.named.contains(&index);
             WaiverReport {
                 matches: waiver.text(),
-                state: state(waiver, seen),
+                state: state(waiver, is_named),
                 reason: waiver.reason.clone(),
                 owner: waiver.owner.clone(),
                 until: waiver.until.clone().unwrap_or_else(|| "never".to_owned()),
                 used,
-                fixed: self.fixed(waiver, seen),
+                fixed: self.fixed(waiver, is_named),
             }
         };
         self.policy.waivers.iter().zip(&self.used).enumerate().map(told).collect()
     }
-}
-
-/// The waivers that name a leak, as indices.
-#[derive(Default)]
-struct Found {
-    /// The first that covers it.
-    covering: Option<usize>,
-    /// Those before it whose limit the leak exceeds.
-    exceeded: Vec<usize>,
 }
 
 #[cfg(test)]

@@ -126,9 +126,10 @@ impl Roots {
         self.0.get(root).map(|root| &root.kind)
     }
 
-    /// When a root is searched.
-    pub(crate) fn turn(&self, root: usize) -> Option<Turn> {
-        self.0.get(root).map(|root| root.turn)
+    /// When a root is searched, and whether it is the stack of the main thread.
+    pub(crate) fn group(&self, root: usize) -> Option<(Turn, bool)> {
+        let Root { kind, turn, .. } = self.0.get(root)?;
+        Some((*turn, matches!(kind, RootKind::Stack(thread) if is_first(*thread))))
     }
 
     pub(crate) fn ranges(&self, root: usize) -> Vec<Range<u64>> {

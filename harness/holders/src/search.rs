@@ -296,19 +296,20 @@ impl Search<'_> {
             *site.states.entry(state).or_default() += 1;
             site.by_origin.entry((state, origin)).or_insert((0, *block)).0 += 1;
         }
-        let turn = |origin: u32| roots.turn(self.hits.get(origin as usize)?.root as usize);
+        let group = |origin: u32| roots.group(self.hits.get(origin as usize)?.root as usize);
         let most = |site: Counted| {
             let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
             let of_state_alone: Vec<_> =
                 site.by_origin.into_iter().filter(|((s, _), _)| *s == state).collect();
-            // Each block may be held by its own word, and a stack may also hold one of them.
-            let mut of_turn = BTreeMap::new();
+            // Each block may be held by its own word, maybe in a thread of its own. The main thread's stack may also hold
+            // one of them.
+            let mut of_group = BTreeMap::new();
             for ((_, origin), (count, _)) in &of_state_alone {
-                *of_turn.entry(turn(*origin)).or_insert(0) += count;
+                *of_group.entry(group(*origin)).or_insert(0) += count;
             }
             // If several have the same count, the first one found is used.
             let (_, (_, block)) = of_state_alone.into_iter().max_by_key(|((_, origin), (count, _))| {
-                (of_turn.get(&turn(*origin)).copied(), *count, !*origin)
+                (of_group.get(&group(*origin)).copied(), *count, !*origin)
             })?;
             Some((site.blocks, state, of_state, block))
         };
@@ -434,7 +435,7 @@ mod tests {
     use crate::roots::{Root, RootKind, Turn};
 
     /// Blocks of 32 bytes at 0x10000, 0x10020…, by number; `pointers` from one to another. Roots are at 0x100
-    /// (variables), 0x200 (a stack), and 0x300 (mapped memory).
+    /// (variables), 0x200 (the main thread's stack), 0x280 and 0x2a0 (those of others), and 0x300 (mapped memory).
     struct Made {
         image: Image,
         blocks: Vec<(u64, u64, u32)>,
@@ -449,6 +450,7 @@ mod tests {
             let mut image = Image::default();
             image.put(0x100, &[0; 8]);
             image.put(0x200, &[0; 8]);
+            image.put(0x280, &[0; 8]);
             image.put(0x300, &[0; 8]);
             let blocks: Vec<_> = (0..).zip(stacks).map(|(i, stack)| (block(i), 24, *stack)).collect();
             for (start, ..) in &blocks {
@@ -470,12 +472,13 @@ mod tests {
         #[track_caller]
         fn found(self, wanted: u32) -> Site {
             let blocks = Blocks::of(self.blocks).unwrap();
-            let kind = || RootKind::Mapped { name: String::new() };
-            let root = |range, turn| Root { ranges: vec![range], kind: kind(), turn };
+            let root = |range, kind, turn| Root { ranges: vec![range], kind, turn };
             let roots = Roots::of(vec![
-                root(0x100..0x140, Turn::Variables),
-                root(0x200..0x240, Turn::Stacks),
-                root(0x300..0x340, Turn::Mapped),
+                root(0x100..0x140, RootKind::Static(0), Turn::Variables),
+                root(0x200..0x240, RootKind::Stack(0), Turn::Stacks),
+                root(0x280..0x2a0, RootKind::Stack(1), Turn::Stacks),
+                root(0x2a0..0x2c0, RootKind::Stack(2), Turn::Stacks),
+                root(0x300..0x340, RootKind::Mapped { name: String::new() }, Turn::Mapped),
             ]);
             let wanted = BTreeSet::from([wanted]);
             let limits = Limits::default();
@@ -530,9 +533,12 @@ mod tests {
     #[test]
     fn where_most_blocks_of_a_site_are_held_is_told_though_each_is_held_by_a_word_of_its_own() {
         let made = Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x308, block(1)).root(0x310, block(2));
-        assert_eq!(made.found(9).root, Some((2, 0x308)));
+        assert_eq!(made.found(9).root, Some((4, 0x308)));
         let made = Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x210, block(1)).root(0x310, block(2));
         assert_eq!(made.found(9).root, Some((1, 0x208)));
+        let in_threads =
+            Made::new(&[9, 9, 9]).root(0x208, block(0)).root(0x288, block(1)).root(0x2a8, block(2));
+        assert_eq!(in_threads.found(9).root, Some((2, 0x288)), "most are in threads of their own");
     }
 
     #[test]
