@@ -73,7 +73,8 @@ suites:
 #   timeout: 60s          # per repeated test
 #   java: {{ heap_dump: never }}   # or out_of_memory, heap_limit; more keys: follow, heap_limit, sampling
 
-# How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.
+# How much one more iteration of a test may leave behind. For each metric, the first matching entry of
+# `tests` that names it wins.
 thresholds:
 {thresholds}
 # Known leaks; `memgate waive` writes to {waivers} instead.

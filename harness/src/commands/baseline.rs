@@ -15,9 +15,8 @@ use crate::history::{Looking, base, manifest};
 use crate::origin;
 use crate::output::Console;
 use crate::plan::{self, Settings};
-use crate::session::facts::Facts;
 use crate::session::unchanged::{self, Unchanged};
-use crate::session::{Session, WINDOWS_FILE, this_machine, write_where_it_leads};
+use crate::session::{WINDOWS_FILE, this_machine, write_where_it_leads};
 
 /// Maximum number of accepted tests with leaks that are named.
 const MOST_LEAKING: usize = 10;
@@ -32,8 +31,8 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let policy = plan::policy(&settings, false, settings::world()?.today);
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
-    let session = session_of(&file);
-    let partial = is_partial(session.as_ref())?;
+    let session = report::session_of(&file);
+    let partial = report::is_partial(session.as_ref())?;
     let not_measured = session.as_ref().map_or(Ok(None), unchanged::of)?;
     let unchanged = not_measured.as_ref().map_or(0, |classes| without_figures_of(&mut report, classes));
     let accepted = baseline.accept(&report, partial);
@@ -106,10 +105,6 @@ fn accepted_leaks(report: &RunReport, thresholds: &Thresholds) -> Vec<String> {
     found
 }
 
-fn session_of(report: &Path) -> Option<Session> {
-    Session::open(report.parent().unwrap_or(Path::new(""))).ok()
-}
-
 /// Keeps the accepted figures for the tests of these classes. Returns the number of these tests.
 fn without_figures_of(report: &mut RunReport, unchanged: &Unchanged) -> usize {
     let mut count = 0;
@@ -126,17 +121,6 @@ fn without_figures_of(report: &mut RunReport, unchanged: &Unchanged) -> usize {
         }
     }
     count
-}
-
-/// Whether only a part of the tests ran. A report without its session does not show this: then it may be.
-fn is_partial(session: Option<&Session>) -> Result<bool, ExpectedError> {
-    let Some(session) = session else { return Ok(true) };
-    if let Some(facts) = Facts::load(session)? {
-        return Ok(facts.partial);
-    }
-    // A session merged from shards has no facts of its own.
-    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
-    Ok(info.history.is_none_or(|manifest| manifest.partial))
 }
 
 pub(super) fn fetch(request: &FetchArgs, console: &Console) -> Result<u8, ExpectedError> {

@@ -9,6 +9,8 @@ use crate::cli::ReportArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
+use crate::session::Session;
+use crate::session::facts::Facts;
 
 pub(super) fn report(request: &ReportArgs, console: &Console) -> Result<u8, ExpectedError> {
     let (report, file) = read(&request.session)?;
@@ -40,6 +42,22 @@ pub(super) fn read(session: &Path) -> Result<(RunReport, PathBuf), ExpectedError
     })?;
     let report = memgate_reports::from_json(&bytes).map_err(|why| wrong(format!("it {why}"), ""))?;
     Ok((report, file))
+}
+
+/// The session that a report is in.
+pub(super) fn session_of(report: &Path) -> Option<Session> {
+    Session::open(report.parent().unwrap_or(Path::new(""))).ok()
+}
+
+/// Whether only a part of the tests ran. A report without its session does not show this: then it may be.
+pub(super) fn is_partial(session: Option<&Session>) -> Result<bool, ExpectedError> {
+    let Some(session) = session else { return Ok(true) };
+    if let Some(facts) = Facts::load(session)? {
+        return Ok(facts.partial);
+    }
+    // A session merged from shards has no facts of its own.
+    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+    Ok(info.history.is_none_or(|manifest| manifest.partial))
 }
 
 #[cfg(test)]

@@ -96,6 +96,10 @@ fn failed(request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError
             }));
         }
     }
+    let session = report::session_of(&file);
+    if session.is_some() && report::is_partial(session.as_ref())? {
+        console.line("the run was partial: leaks of tests that did not run get no waiver");
+    }
     if found.is_empty() && !is_told {
         let of = if wanted.is_some() { "no test that `--test` matches" } else { "no test" };
         console.line(&format!("no leak to waive: {of} failed in {}", file.display()));
