@@ -4,11 +4,11 @@
 //! of memgate.yaml as text ([`patch`]), or the threshold of each of its lines ([`Row::threshold`]). A leak gets no
 //! threshold: it is listed, to be fixed or waived.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_config::{Limit as Configured, NewThreshold, Place, Thresholds};
 use memgate_history::tune::{Limit, Proposal, Segment, Tuned, tune as tuned};
-use memgate_model::{Level, Per, format_amount, format_value};
+use memgate_model::{LeakKind, Level, Per, format_amount, format_value};
 
 use crate::store::Series;
 use crate::text::heading;
@@ -27,11 +27,24 @@ pub struct Row<'s> {
 pub fn rows<'s>(series: &'s [Series], thresholds: &Thresholds) -> Vec<Row<'s>> {
     let mut rows: Vec<Row<'_>> =
         series.iter().map(|of| Row { of, tuned: proposal(of, thresholds) }).collect();
+    let leaking: BTreeSet<_> = rows.iter().filter(|row| row.leaks()).map(Row::kind_of_leak).collect();
+    // Other figures of a test that leaks count the same leak.
+    let is_proposed = |row: &Row<'_>| matches!(row.tuned.proposal, Proposal::Largest { .. });
+    rows.retain(|row| !(is_proposed(row) && leaking.contains(&row.kind_of_leak())));
     rows.sort_by(|a, b| a.tuned.proposal.worst_first(&b.tuned.proposal));
     rows
 }
 
-impl Row<'_> {
+impl<'s> Row<'s> {
+    const fn leaks(&self) -> bool {
+        matches!(self.tuned.proposal, Proposal::Leaks { .. })
+    }
+
+    /// The test, and the kind of leaks that the figure counts.
+    fn kind_of_leak(&self) -> (&'s str, &'s str, Option<LeakKind>) {
+        (&self.of.suite, &self.of.name, self.of.metric.leaks())
+    }
+
     /// The threshold of a test for memgate.yaml; `None`: none is proposed.
     #[must_use]
     pub fn threshold(&self) -> Option<NewThreshold> {
@@ -205,6 +218,7 @@ mod tests {
         let series = [
             series("Cache.warm[x]", Metric::NativeLiveBytes, &seldom),
             series("Map.leaks", Metric::NativeLiveBytes, &[48.0; 12]),
+            series("Map.leaks", Metric::NativeLiveAllocations, &seldom),
             once,
             series("Map.few", Metric::NativeLiveBytes, &[48.0; 3]),
             series("Files.open", Metric::OsFds, &[0.0; 12]),
