@@ -272,14 +272,17 @@ pub(crate) fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Le
 }
 
 fn one_time(report: &RunReport) -> String {
-    let bytes: f64 = one_time_groups(report).values().map(|(leak, _)| leak.bytes_per_iteration).sum();
+    let groups = one_time_groups(report);
+    let bytes: f64 = groups.values().map(|(leak, _)| leak.bytes_per_iteration).sum();
     let tests = report.entries().filter(|test| !test.one_time.is_empty()).count();
     if tests == 0 {
         return String::new();
     }
+    let handles: f64 = groups.values().map(|(leak, _)| leak.count_per_iteration).sum();
+    let handles = format!("{handles:.0} × descriptor or thread");
     format!(
         "one-time: {} in {}, allocated once and kept: not a leak\n",
-        format_bytes(bytes),
+        if bytes > 0.0 { format_bytes(bytes) } else { handles },
         format_number_of(tests, "test")
     )
 }

@@ -49,7 +49,8 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     write(&baseline, &path)?;
     let tests: usize = report.suites.iter().map(|suite| suite.tests.len()).sum();
     console.line(&format!(
-        "accepted the figures of {accepted} tests of session {} in {}",
+        "accepted the figures of {} of session {} in {}",
+        format_number_of(accepted, "test"),
         report.session,
         path.display()
     ));
