@@ -79,7 +79,8 @@ impl TestReport {
     /// May it have a leak that its report does not name? A single execution may miss leaks that do not occur in each,
     /// unless its limit is that of one execution. Not if only figures that count no leaks exceed their limits (total
     /// allocations, memory of the process), and all figures that count leaks are within their limits.
-    fn may_have_other_leaks(&self) -> bool {
+    #[must_use]
+    pub fn may_have_other_leaks(&self) -> bool {
         let over = |value: &MetricValue| value.threshold.as_ref().is_some_and(|it| value.high > it.limit);
         let (may_leak, others): (Vec<_>, Vec<_>) =
             self.metrics.iter().partition(|(metric, _)| metric.leaks().is_some());

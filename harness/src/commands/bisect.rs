@@ -5,7 +5,7 @@
 //! exit code for `git bisect run`. A step sends nothing and adds nothing to the history.
 
 use memgate_config::Reports;
-use memgate_model::{LeakKind, RunReport, Verdict, format_number_of};
+use memgate_model::{LeakKind, RunReport, TestReport, Verdict, format_number_of};
 use memgate_reports::quoted;
 use memgate_server::store::Choice;
 use memgate_server::view::{LeakView, Point, TestView};
@@ -305,10 +305,7 @@ fn seen(report: &RunReport, leak: &str) -> Seen {
     }
     let is_clean = |verdict| matches!(verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail);
     for suite in &report.suites {
-        // Growth with named leaks is another leak; unnamed growth may be this one.
-        let open = |test: &&memgate_model::TestReport| {
-            !is_clean(test.verdict) || test.verdict != Verdict::Pass && test.leaks.is_empty()
-        };
+        let open = |test: &&TestReport| !is_clean(test.verdict) || test.may_have_other_leaks();
         if let Some(test) = suite.tests.iter().find(open) {
             return unknown(&test.id, &test.reason);
         }
@@ -321,7 +318,7 @@ fn seen(report: &RunReport, leak: &str) -> Seen {
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::{Leak, Runner, SuiteReport, TestReport};
+    use memgate_model::{Leak, Runner, SuiteReport};
 
     use super::*;
 
@@ -452,6 +449,10 @@ mod tests {
         for verdict in [Verdict::Warn, Verdict::NotJudged, Verdict::Error] {
             assert!(matches!(seen_in(verdict, &[]), Seen::Unknown(_)), "{verdict:?}");
         }
+        // Regression: one execution that shows another leak may have missed this one.
+        let mut once = report(Verdict::Warn, &["n1-2"]);
+        once.suites[0].tests[0].confirmed = false;
+        assert!(matches!(seen(&once, "n1-1"), Seen::Unknown(_)));
         let nothing = RunReport { suites: Vec::new(), ..report(Verdict::Pass, &[]) };
         assert_eq!(seen(&nothing, "n1-1"), Seen::Unknown("no test ran".to_owned()));
     }
