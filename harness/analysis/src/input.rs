@@ -23,6 +23,9 @@ pub struct RunInput {
     pub partial: bool,
     /// The run may have no suite: it is one part of a run, and the other parts have them.
     pub may_be_empty: bool,
+    /// The run was ended before it was complete. A test that runs then did not fail: nobody knows how it would have
+    /// ended.
+    pub ended_early: bool,
     /// Exit status of the wrapped command. `None`: no command (`memgate gate`), or its status is unknown.
     pub command_status: Option<i32>,
     /// The suites, in the order they ran.

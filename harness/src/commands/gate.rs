@@ -189,6 +189,8 @@ fn join(all: &mut Option<Facts>, more: Facts) {
             all.duration_s += more.duration_s;
             all.partial |= more.partial;
             all.may_be_empty &= more.may_be_empty;
+            // A test that crashed in a complete run has failed.
+            all.ended_early &= more.ended_early;
             if let Some(status) = more.command_status {
                 all.command_ended(status);
             }

@@ -39,6 +39,10 @@ pub struct Facts {
     /// Whether the run is a shard, which may contain no suite.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_be_empty: bool,
+    /// Whether the run was ended before it was complete. Such a run has no facts of its own: they are those of its
+    /// streams.
+    #[serde(skip)]
+    pub ended_early: bool,
     /// Exit status of the wrapped command (128 + signal if it was killed); with several commands, the first that is not
     /// 0.
     pub command_status: Option<i32>,
@@ -258,6 +262,7 @@ impl Facts {
             duration: seconds(self.duration_s),
             partial: self.partial,
             may_be_empty: self.may_be_empty,
+            ended_early: self.ended_early,
             command_status: self.command_status,
             suites: self.suites.iter().map(|suite| suite.input(&mut record)).collect(),
             origin: self.origin.clone(),

@@ -40,6 +40,7 @@ pub fn of_session(
         facts.started = info.started;
         facts.project = info.project;
     }
+    facts.ended_early = true;
     let what = "the run was ended before it was complete: this is what had been recorded".to_owned();
     facts.errors.push(problem(&session.name(), what, "run it again"));
     Ok(facts)

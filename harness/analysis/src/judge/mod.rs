@@ -44,8 +44,11 @@ use context::JudgeContext;
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
     let mut context = JudgeContext::new(policy, resolve);
     let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut context, suite)).collect();
-    let tests_failed =
-        judged.iter().any(|(report, failed)| *failed || report.tests.iter().any(|t| has_failed(t.outcome)));
+    // Ctrl-C also ends the processes of the tests.
+    let counts = |outcome| has_failed(outcome) && !(input.ended_early && outcome == Outcome::Crashed);
+    let tests_failed = judged.iter().any(|(report, failed)| {
+        *failed && !input.ended_early || report.tests.iter().any(|test| counts(test.outcome))
+    });
     let command_failed = input.command_status.filter(|status| *status != 0);
     let users_failed = command_failed.is_some() || tests_failed;
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();

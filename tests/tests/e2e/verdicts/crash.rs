@@ -295,7 +295,7 @@ fn ctrl_c_stops_the_tests_and_keeps_the_session() {
     });
 
     let gate = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
-    gate.ends_with(1);
+    gate.ends_with(2);
     assert_eq!(gate.report().verdict, Verdict::Error);
     assert_eq!(gate.test("Crash.Before").verdict, Verdict::Pass, "what had ended is judged");
     assert_eq!(gate.test("Crash.Hang").verdict, Verdict::Error);

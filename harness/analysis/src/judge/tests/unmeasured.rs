@@ -115,6 +115,14 @@ fn a_test_that_does_not_end_is_an_error_with_its_last_curve() {
         let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
         assert_eq!(judge(&broken(ending), &lenient, &mut ByNumber).exit_code, 2);
     }
+    // Regression: after Ctrl-C, `memgate gate` said that a test had failed.
+    let mut ended = broken(Ending::Unknown);
+    ended.ended_early = true;
+    assert_eq!(report_of(&ended).exit_code, 2, "nobody knows how it would have ended");
+    let mut failed = Process::screen().outcome(Outcome::Failed);
+    failed.run(TEST, 0, |_| ());
+    ended.suites.push(suite(vec![failed.cut().into()]));
+    assert_eq!(report_of(&ended).exit_code, 1, "another test had failed before");
 }
 
 #[test]
