@@ -28,6 +28,6 @@ mod varint;
 
 pub use column::Figure;
 pub use digest::{hex, sha256_hex};
-pub use manifest::{Environment, Manifest};
+pub use manifest::{Environment, Manifest, number_of_selection};
 pub use observe::Lines;
 pub use record::{How, Look, RunRecord};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use memgate_model::{Ci, Commit};
 use serde::{Deserialize, Serialize};
 
+use crate::digest::sha256_hex;
+
 /// The project and commit of a run, and where it ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -30,6 +32,9 @@ pub struct Manifest {
     /// Only some of the tests were requested. So a missing test proves nothing.
     #[serde(default)]
     pub partial: bool,
+    /// The number of the build command that selected them ([`number_of_selection`]); 0: no such command did.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub selection: i64,
     /// Globs of the branches whose leaks have a life of their own (`main`, `release/*`).
     #[serde(default)]
     pub lines: Vec<String>,
@@ -37,6 +42,18 @@ pub struct Manifest {
     /// [`Manifest::without_proof`] sets this, no client can.
     #[serde(skip)]
     pub unproven: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// The number of a command, from 1 to 2⁴⁸ - 1. Equal commands have equal numbers; others nearly always differ.
+#[must_use]
+pub fn number_of_selection(command: &[String]) -> i64 {
+    let digest = sha256_hex(command.join("\0").as_bytes());
+    digest.get(..12).and_then(|bits| i64::from_str_radix(bits, 16).ok()).unwrap_or_default().max(1)
 }
 
 /// Labels that must be equal for figures to be comparable: architecture, Java version, labels of the configuration.

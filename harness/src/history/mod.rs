@@ -77,6 +77,7 @@ pub(crate) fn manifest(
         ci: origin.ci.clone(),
         environment: Environment(environment),
         partial,
+        selection: 0,
         lines: history.lines.clone(),
         unproven: false,
     }

@@ -109,6 +109,8 @@ pub struct Plan {
     pub filter: Option<String>,
     /// Whether only part of the tests is requested, as far as the request shows.
     pub partial: bool,
+    /// The number of the typed command if it is a build that selects some of its tests; 0: it is none.
+    pub selection: i64,
     /// The shard of the run; `None`: the whole run.
     pub shard: Option<PlannedShard>,
     /// Whether GoogleTest's own shards may leave this run without a test.
@@ -200,6 +202,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         project: settings.project(&world.directory),
         output_dir: request.output.output_dir.clone(),
         partial: narrowed || shard.is_some(),
+        selection: selection::of_build(request),
         shard,
         may_be_empty,
         suites,

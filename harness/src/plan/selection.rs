@@ -24,8 +24,8 @@ const NARROWING: [(&str, &[&str]); 9] = [
     ("CUCUMBER_OPTIONS", &[""]),
 ];
 
-/// Programs that run the tests of CMake files.
-const BUILDS: [&str; 5] = ["ctest", "make", "gmake", "ninja", "cmake"];
+/// Programs that run the tests of build files.
+const BUILDS: [&str; 6] = ["ctest", "make", "gmake", "ninja", "cmake", "meson"];
 /// Options of ctest that leave out tests. A short one may have its value in the next word.
 const OF_CTEST: [&str; 15] = [
     "-R",
@@ -43,6 +43,25 @@ const OF_CTEST: [&str; 15] = [
     "--rerun-failed",
     "--stop-on-failure",
     "--fixture-exclude",
+];
+/// Variables of Automake and Autotest that name the tests to run.
+const OF_AUTOMAKE: [&str; 2] = ["TESTS=", "TESTSUITEFLAGS="];
+/// Options of `meson test` that leave out tests.
+const OF_MESON: [&str; 4] = ["--suite", "--no-suite", "--slice", "--maxfail"];
+/// Its other options that may have their value in the next word. Any other word names a test.
+const VALUES_OF_MESON: [&str; 12] = [
+    "-C",
+    "-j",
+    "--num-processes",
+    "-t",
+    "--timeout-multiplier",
+    "--repeat",
+    "--setup",
+    "--wrap",
+    "--wrapper",
+    "--logbase",
+    "--test-args",
+    "--gdb-path",
 ];
 const OF_MAVEN: [&str; 5] = ["-pl", "--projects", "-rf", "--resume-from", "-N"];
 /// Properties with which Surefire, Failsafe, Cucumber or others leave out tests.
@@ -108,6 +127,27 @@ impl Words {
     fn begins(&self, options: &[&str]) -> bool {
         self.any(|word| options.iter().any(|option| word.starts_with(option)))
     }
+
+    /// `meson test -C build map`.
+    fn names_tests_of_meson(&self) -> bool {
+        let of_meson = self.0.windows(2).position(|pair| {
+            pair[0].rsplit('/').next().is_some_and(|file| file.starts_with("meson")) && pair[1] == "test"
+        });
+        let Some(test) = of_meson.map(|meson| meson + 1) else { return false };
+        let words = &self.0[test..];
+        let names =
+            |pair: &[String]| !pair[1].starts_with('-') && !VALUES_OF_MESON.contains(&pair[0].as_str());
+        Self(words.to_vec()).has(&OF_MESON) || words.windows(2).any(names)
+    }
+}
+
+/// Whether this build selects tests of its build files. Several of these may run one program, with other arguments or
+/// variables: what such a program does not show may be in a run that was left out.
+pub(super) fn selects_of_build(command: &[String]) -> bool {
+    let words = Words::of(command);
+    (words.runs(&BUILDS) && words.has(&OF_CTEST))
+        || (words.runs(&["make", "gmake"]) && words.begins(&OF_AUTOMAKE))
+        || words.names_tests_of_meson()
 }
 
 /// Whether this command selects some of its tests.
@@ -117,7 +157,7 @@ pub(super) fn selects(command: &[String]) -> bool {
         || words.any(|word| of_gtest(word).is_some())
         || words.begins(&OF_SUREFIRE)
         || words.has(&["--tests"])
-        || (words.runs(&BUILDS) && words.has(&OF_CTEST))
+        || selects_of_build(command)
         || (words.runs(&["mvn", "mvnw", "mvnd"]) && words.has(&OF_MAVEN))
         || (words.runs(&["gradle", "gradlew"]) && words.has(&OF_GRADLE))
         || (words.any(|word| word.contains("junit-platform-console")) && words.begins(&OF_JUNIT))
@@ -146,14 +186,23 @@ pub fn is_filtered(command: &[String], arguments: &[String]) -> bool {
     !Words::of(command).runs(&BUILDS) && arguments.iter().filter_map(|word| of_gtest(word)).any(of_some)
 }
 
+/// The number of the typed command if it is a build that selects some of its tests, otherwise 0.
+pub(super) fn of_build(request: &RunArgs) -> i64 {
+    let typed = typed(request);
+    if selects_of_build(&typed) { memgate_history::number_of_selection(&typed) } else { 0 }
+}
+
+fn typed(request: &RunArgs) -> Vec<String> {
+    request.program.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// Whether the run is partial: a waiver without a match is reported only when everything ran.
 pub(super) fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
-    let typed: Vec<String> = request.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let narrowed = |suite: &Suite| suite.env.iter().any(|(name, value)| narrows(name, value));
     request.filter.is_some()
         || settings.config.suites.iter().any(narrowed)
         || !request.suites.is_empty()
-        || selects(&typed)
+        || selects(&typed(request))
         || (!request.program.is_empty() && leaves_out_suites(&settings.config, request))
 }
 
@@ -180,6 +229,9 @@ mod tests {
             "ctest|--tests-regex=Map",
             "ctest|--rerun-failed",
             "make|test|ARGS=-j4 -E Map",
+            "make|check|TESTS=map.test tile.test",
+            "meson|test|-C|build|map",
+            "/usr/bin/meson|test|--no-suite=slow",
             "sh|-c|cd cb && ctest -I 1,5",
             "sh|-c|build/t --gtest_filter='Map.*'",
             "build/t|--gtest_flagfile=flags",
@@ -203,11 +255,24 @@ mod tests {
     }
 
     #[test]
+    fn only_a_build_may_leave_out_other_runs_of_a_program() {
+        for command in ["ctest|-R|clean", "make|check|TESTS=map.test", "meson|test|map"] {
+            assert!(selects_of_build(&words(command)), "{command}");
+        }
+        for command in ["ctest|-j4", "build/t|--gtest_filter=Map.*", "mvn|test|-Dtest=MapTest"] {
+            assert!(!selects_of_build(&words(command)), "{command}");
+        }
+    }
+
+    #[test]
     fn a_command_that_runs_all_tests_is_none() {
         for command in [
             "build/t",
             "build/t|--gtest_filter=*|--gtest_shuffle",
             "build/t|-R|-x|-pl",
+            "build/t|TESTS=5",
+            "make|-j4|check",
+            "meson|test|-C|build|-j|4|--print-errorlogs",
             "ctest|--test-dir|cb|-j8|--output-on-failure",
             "env|GTEST_FILTER=*|GTEST_TOTAL_SHARDS=1|build/t",
             "mvn|-B|-Pci|-Dsurefire.useFile=false|clean|test",

@@ -140,6 +140,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         let merged = repository.merged.clone();
         let found = (&origin, repository);
         let manifest = history::manifest(&plan.project, &session.name(), found, facts.partial, &plan.history);
+        let manifest = Manifest { selection: plan.selection, ..manifest };
         saved = hold_against(&mut policy, plan, &manifest, (&merged, console), &session);
         info.history = Some(manifest);
     }

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use super::ids::Ids;
-use super::line::{LineRun, NewRun, Seen};
+use super::line::{LineRun, MOST_SELECTION, NewRun, Seen};
 use super::retention::{Ends, month};
 use super::statements as sql;
 use super::transaction::{Adding, number};
@@ -204,8 +204,9 @@ impl Adding<'_> {
         let (roster, tests) = self.roster(&record.tests).await?;
         let key = manifest.measured_commit().map_or_else(|| life::key_of_run(run), str::to_owned);
         let on_line = manifest.is_on_a_line();
-        let is_partial = manifest.partial || !record.is_whole;
-        let of_line = LineRun { run, key, started_us, roster, is_partial, look: record.look };
+        let selection = manifest.selection.clamp(0, MOST_SELECTION);
+        let is_partial = manifest.partial || selection != 0 || !record.is_whole;
+        let of_line = LineRun { run, key, started_us, roster, is_partial, look: record.look, selection };
         let ends = Ends::of(now_us, on_line);
         let line = (branch, environment);
         self.insert_run(manifest, record, &of_line, line, (run_key, body_digest), (now_us, ends.figures))

@@ -16,8 +16,12 @@ use super::read::sha;
 use super::transaction::Adding;
 use super::{StoreError, rows, statements as sql};
 
-/// One column stores how thoroughly a run looked, times this number, plus 1 if the run is partial.
+/// One column stores whether a run is partial, how thoroughly it looked, and what selected its tests:
+/// `partial + 2 × look + 6 × selection`.
 const PARTS: i64 = 2;
+const LOOKS: i64 = 3;
+/// Largest number of a selection.
+pub(super) const MOST_SELECTION: i64 = (1 << 48) - 1;
 /// Tests are gone after this many consecutive commits without their suite: a job that runs one suite may be broken for
 /// some time.
 const WITHOUT_SUITE: usize = 3;
@@ -31,6 +35,8 @@ pub(super) struct LineRun {
     pub(super) roster: i64,
     pub(super) is_partial: bool,
     pub(super) look: Look,
+    /// The number of the build command that left out tests; 0: none did.
+    pub(super) selection: i64,
 }
 
 /// The sightings of a leak in one run.
@@ -77,6 +83,9 @@ pub(super) struct Traces {
     last: BTreeSet<i64>,
     #[serde(default)]
     last_key: String,
+    /// The selections of the runs that saw it there.
+    #[serde(default)]
+    selections: BTreeSet<i64>,
     /// Tests that the runs of one commit judged without it: each run may have measured only some of them.
     #[serde(default)]
     clean: BTreeSet<i64>,
@@ -98,9 +107,11 @@ impl Traces {
     fn saw(&mut self, run: &LineRun, seen: &Seen) {
         if self.last_key != run.key {
             self.last.clear();
+            self.selections.clear();
             self.last_key.clone_from(&run.key);
         }
         self.last.extend(&seen.tests);
+        self.selections.insert(run.selection);
         self.clean.retain(|test| !seen.tests.contains(test));
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
     }
@@ -120,7 +131,12 @@ impl Traces {
             asked.extend(judged.keys());
         }
         let is_close = self.look.is_none_or(|look| run.look >= look);
-        is_close && !asked.is_empty() && asked.into_iter().all(|test| self.clean.contains(test))
+        // The build may have left out the run of the program that leaks.
+        let has_its_runs = run.selection == 0 || self.selections == [run.selection].into();
+        is_close
+            && has_its_runs
+            && !asked.is_empty()
+            && asked.into_iter().all(|test| self.clean.contains(test))
     }
 
     /// Notes that a whole run of this commit lacks the leak's suite. Returns whether enough commits lack it.
@@ -154,13 +170,14 @@ impl LineRun {
             started_us: row.try_get(2)?,
             roster: row.try_get(3)?,
             is_partial: row.try_get::<i64, _>(4)? % PARTS != 0,
-            look: look(row.try_get::<i64, _>(4)? / PARTS)?,
+            look: look(row.try_get::<i64, _>(4)? / PARTS % LOOKS)?,
+            selection: row.try_get::<i64, _>(4)? / PARTS / LOOKS,
         })
     }
 
-    /// Value for its row: whether it is partial, and how thoroughly it looked.
+    /// Value for its row: whether it is partial, how thoroughly it looked, and what selected its tests.
     pub(super) fn measured(&self) -> i64 {
-        i64::from(self.is_partial) + PARTS * self.look.number()
+        i64::from(self.is_partial) + PARTS * (self.look.number() + LOOKS * self.selection)
     }
 }
 

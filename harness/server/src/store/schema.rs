@@ -11,7 +11,7 @@ use super::tickets::Secret;
 use super::{StoreError, retention};
 
 /// Text of each version, applied in this order. A released one is never changed.
-pub(super) const VERSIONS: [&str; 6] = [
+pub(super) const VERSIONS: [&str; 7] = [
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
@@ -21,6 +21,8 @@ pub(super) const VERSIONS: [&str; 6] = [
     include_str!("schema/5.sql"),
     // Adds the reasons of runs that did not simply pass.
     include_str!("schema/6.sql"),
+    // Changes nothing: programs that do not know the selection of a run refuse the database.
+    include_str!("schema/7.sql"),
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT NOT NULL PRIMARY KEY)";

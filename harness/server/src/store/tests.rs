@@ -945,6 +945,7 @@ async fn refold(store: &Store) {
         roster: 0,
         is_partial: false,
         look: Look::Plain,
+        selection: 0,
     };
     let new = line::NewRun {
         run,

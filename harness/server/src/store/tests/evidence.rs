@@ -164,6 +164,28 @@ fn one_execution_of_a_test_that_leaks_does_not_show_that_its_other_leaks_are_fix
     });
 }
 
+/// Regression: `ctest -R '^a$'` after `ctest`, if `a` and `b` run one program.
+#[test]
+fn a_build_that_leaves_out_runs_of_a_program_fixes_only_leaks_that_the_same_command_saw() {
+    let selected =
+        |number: i64| move |manifest: &mut Manifest, _: &mut RunReport| manifest.selection = number;
+    let [one, two] = ["-R a", "-R b"].map(|it| memgate_history::number_of_selection(&[it.to_owned()]));
+    block_on(async {
+        let mut story = Story::begin().await;
+        story.next(&[("p", leak())], as_it_is).await;
+        assert_eq!(story.next(&[("p", clean())], selected(one)).await, ["n1-a New"], "it leaks in `b`");
+        assert_eq!(story.next(&[("p", leak())], selected(two)).await, ["n1-a Known"]);
+        assert_eq!(story.next(&[("p", clean())], selected(one)).await, ["n1-a Known"]);
+        assert_eq!(story.next(&[("p", clean())], selected(two)).await, ["n1-a Fixed"], "the same command");
+        let mut story = Story::begin().await;
+        story.next(&[("p", leak())], as_it_is).await;
+        story.again(&[("p", leak())], selected(two)).await;
+        assert_eq!(story.next(&[("p", clean())], selected(two)).await, ["n1-a New"], "others saw it, too");
+        refold(&story.store).await;
+        assert_eq!(story.next(&[("p", clean())], as_it_is).await, ["n1-a Fixed"]);
+    });
+}
+
 #[test]
 fn repeated_tests_show_that_their_other_leaks_are_fixed() {
     block_on(async {

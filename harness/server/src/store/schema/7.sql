@@ -1,0 +1,1 @@
+UPDATE run SET is_partial = is_partial WHERE is_partial > 5;
