@@ -14,6 +14,7 @@ use crate::confirm::{Confirmation, Next};
 use crate::groups::{Held, OsKind, Places, Series, held, held_at_ends, series, smallest_block};
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::policy::GatePolicy;
+use crate::random_names::RandomNames;
 use crate::rare;
 use crate::record::{Mapped, OsState, ProcessRecord, Window, sum};
 use crate::resolve::ByAddress;
@@ -100,7 +101,9 @@ fn grows_elsewhere(
     window: &Window,
     alone: &ProcessRecord,
 ) -> bool {
+    let names = RandomNames::between([screened], [alone]);
     let (mut here, mut there) = (ByAddress, ByAddress);
+    let (mut here, mut there) = (names.over(&mut here), names.over(&mut there));
     let left = held(&window.survivors, &mut Places::new(screened, &mut here));
     let left: BTreeSet<String> = left.iter().map(|group| group.place.id.clone()).collect();
     let grows = |group: &Series| {
@@ -125,7 +128,9 @@ pub(crate) fn missing(
     alone: &ProcessRecord,
     test: &str,
 ) -> Vec<SnapshotRecord> {
+    let names = RandomNames::between([screened], [alone]);
     let (mut here, mut there) = (ByAddress, ByAddress);
+    let (mut here, mut there) = (names.over(&mut here), names.over(&mut there));
     let known = held_at_ends(test, &mut Places::new(alone, &mut there));
     let mut places = Places::new(screened, &mut here);
     let left = held(&window.survivors, &mut places);
@@ -150,7 +155,9 @@ pub(crate) fn seen_again(
     together: &ProcessRecord,
     test: &str,
 ) -> Seen {
+    let names = RandomNames::between([screened], [together]);
     let (mut here, mut there) = (ByAddress, ByAddress);
+    let (mut here, mut there) = (names.over(&mut here), names.over(&mut there));
     let mut places = Places::new(screened, &mut here);
     let ids: BTreeSet<String> = records.iter().map(|record| places.of(record.stack).id.clone()).collect();
     let mut places = Places::new(together, &mut there);

@@ -31,6 +31,7 @@ mod observer;
 mod os_names;
 mod own_tests;
 mod policy;
+mod random_names;
 mod rare;
 mod record;
 mod repetition;

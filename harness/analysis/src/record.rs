@@ -94,8 +94,19 @@ impl ProcessRecord {
     /// The modules that are loaded at the end of the record.
     #[must_use]
     pub fn last_modules(&self) -> &[Arc<Module>] {
+        self.own_modules().next_back().unwrap_or_default()
+    }
+
+    /// The modules of each generation of this process.
+    pub(crate) fn own_modules(&self) -> impl DoubleEndedIterator<Item = &[Arc<Module>]> {
         let own = self.modules.range(..self.borrowed_from.unwrap_or(u32::MAX));
-        own.last().map_or(&[], |(_, modules)| modules.as_slice())
+        own.map(|(_, modules)| modules.as_slice())
+    }
+
+    /// The modules of the other process whose stacks were added.
+    pub(crate) fn borrowed_modules(&self) -> impl Iterator<Item = &[Arc<Module>]> {
+        let others = self.borrowed_from.into_iter().flat_map(|first| self.modules.range(first..));
+        others.map(|(_, modules)| modules.as_slice())
     }
 
     /// The stack whose innermost node is `stack`, innermost first, and whether it ends before its root: at an unknown

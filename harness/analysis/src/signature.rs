@@ -11,7 +11,8 @@ mod function_name;
 use memgate_model::Frame;
 
 use crate::resolve::ResolvedStack;
-use frames::{GENERATED, Kind, Known, normalised_module, runner_begins};
+pub(crate) use frames::normalised_module;
+use frames::{GENERATED, Kind, Known, runner_begins};
 pub(crate) use function_name::normalised;
 
 /// Where allocations with one signature were made.

@@ -34,15 +34,22 @@ use std::time::Duration;
 
 use memgate_model::{AgentCost, Level, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict};
 
-use crate::input::{ConfirmationInput, ProcessInput, RunInput};
+use crate::input::{ConfirmationInput, ProcessInput, RunInput, SuiteInput};
 use crate::policy::GatePolicy;
+use crate::random_names::RandomNames;
 use crate::resolve::Resolve;
 use context::JudgeContext;
 
 /// Judges a run. `resolve` is called only for stacks that the report shows or a waiver may cover.
 #[must_use]
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
-    let mut context = JudgeContext::new(policy, resolve);
+    let names = input.suites.iter().map(|suite| {
+        let screened = suite.screen.iter().map(|process| &process.record);
+        RandomNames::between(screened, repeating(suite).map(|process| &process.record))
+    });
+    let names = names.fold(RandomNames::default(), RandomNames::and);
+    let mut resolve = names.over(resolve);
+    let mut context = JudgeContext::new(policy, &mut resolve);
     let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut context, suite)).collect();
     // Ctrl-C also ends the processes of the tests.
     let counts = |outcome| has_failed(outcome) && !(input.ended_early && outcome == Outcome::Crashed);
@@ -113,7 +120,7 @@ fn has_failed(outcome: Outcome) -> bool {
 
 /// Every process of a run, including those that repeated tests.
 fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
-    screened(input).chain(repeating(input))
+    screened(input).chain(input.suites.iter().flat_map(repeating))
 }
 
 /// The processes of the screening pass, in which each test ran as without memgate.
@@ -121,31 +128,33 @@ fn screened(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     input.suites.iter().flat_map(|suite| suite.screen.iter())
 }
 
-/// The processes that repeated tests.
-fn repeating(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
-    input.suites.iter().flat_map(|suite| {
-        let confirming = suite.confirmations.values().flat_map(|c| -> Vec<&ProcessInput> {
-            match c {
-                ConfirmationInput::Repeated(process) => vec![process],
-                ConfirmationInput::InCompany { alone, together } => {
-                    std::iter::once(&**alone).chain(together.as_deref().ok()).collect()
-                }
-                ConfirmationInput::Lengths(runs) => runs.iter().map(|run| &run.process).collect(),
-                ConfirmationInput::FreedSince
-                | ConfirmationInput::Impossible(_)
-                | ConfirmationInput::Broken(_)
-                | ConfirmationInput::Unscreened(_) => Vec::new(),
+/// The processes that repeated tests of a suite.
+fn repeating(suite: &SuiteInput) -> impl Iterator<Item = &ProcessInput> {
+    let confirming = suite.confirmations.values().flat_map(|c| -> Vec<&ProcessInput> {
+        match c {
+            ConfirmationInput::Repeated(process) => vec![process],
+            ConfirmationInput::InCompany { alone, together } => {
+                std::iter::once(&**alone).chain(together.as_deref().ok()).collect()
             }
-        });
-        let rounds = suite.java.iter().flat_map(|java| &java.rounds);
-        suite.stacks.iter().chain(rounds).chain(confirming)
-    })
+            ConfirmationInput::Lengths(runs) => runs.iter().map(|run| &run.process).collect(),
+            ConfirmationInput::FreedSince
+            | ConfirmationInput::Impossible(_)
+            | ConfirmationInput::Broken(_)
+            | ConfirmationInput::Unscreened(_) => Vec::new(),
+        }
+    });
+    let rounds = suite.java.iter().flat_map(|java| &java.rounds);
+    suite.stacks.iter().chain(rounds).chain(confirming)
 }
 
 /// How long tests were repeated. Processes that run at the same time count once.
 fn repeated_s(input: &RunInput) -> f64 {
-    let mut spans: Vec<_> =
-        repeating(input).map(|process| (process.record.first_ns, process.record.last_ns)).collect();
+    let mut spans: Vec<_> = input
+        .suites
+        .iter()
+        .flat_map(repeating)
+        .map(|process| (process.record.first_ns, process.record.last_ns))
+        .collect();
     spans.sort_unstable();
     let (mut lasted, mut seen) = (Duration::ZERO, 0);
     for (first, last) in spans {

@@ -22,7 +22,7 @@ use crate::record::ProcessRecord;
 use crate::screen::screen;
 pub(super) use programs::process_suite;
 
-pub(super) const TEST: &str = "Map.insert";
+pub(crate) const TEST: &str = "Map.insert";
 
 pub(crate) fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     SuiteInput {

@@ -65,7 +65,7 @@ fn is_library_source(frame: &Frame) -> bool {
 
 /// File name without the version (`libfoo.so.1.2` and `libfoo-1.2.so` become `libfoo.so`) and without the random part
 /// of an unpacked file.
-pub(super) fn normalised_module(module: &str) -> String {
+pub(crate) fn normalised_module(module: &str) -> String {
     let name = without_random_parts(module.rsplit('/').next().unwrap_or(module));
     let name = name.as_str();
     let Some(at) = name.find(".so").filter(|at| matches!(name.as_bytes().get(at + 3), None | Some(b'.')))
