@@ -89,6 +89,9 @@ pub(super) struct Traces {
     /// Tests that the runs of one commit judged without it: each run may have measured only some of them.
     #[serde(default)]
     clean: BTreeSet<i64>,
+    /// The selections of these runs.
+    #[serde(default)]
+    clean_selections: BTreeSet<i64>,
     #[serde(default)]
     clean_key: String,
     /// The least thorough look that saw it.
@@ -121,8 +124,10 @@ impl Traces {
     fn tells_absence(&mut self, run: &LineRun, judged: &BTreeMap<i64, bool>) -> bool {
         if self.clean_key != run.key {
             self.clean.clear();
+            self.clean_selections.clear();
             self.clean_key.clone_from(&run.key);
         }
+        self.clean_selections.insert(run.selection);
         self.clean.extend(judged.iter().filter(|(_, judged)| **judged).map(|(test, _)| *test));
         // A partial run lacks tests that still exist.
         let is_there = |test: &&i64| run.is_partial || judged.contains_key(test);
@@ -131,8 +136,9 @@ impl Traces {
             asked.extend(judged.keys());
         }
         let is_close = self.look.is_none_or(|look| run.look >= look);
-        // The build may have left out the run of the program that leaks.
-        let has_its_runs = run.selection == 0 || self.selections == [run.selection].into();
+        // A build that selects tests may have left out the run of the program that leaks.
+        let has_its_runs = self.clean_selections.contains(&0)
+            || !self.selections.is_empty() && self.selections.is_subset(&self.clean_selections);
         is_close
             && has_its_runs
             && !asked.is_empty()

@@ -183,6 +183,11 @@ fn a_build_that_leaves_out_runs_of_a_program_fixes_only_leaks_that_the_same_comm
         assert_eq!(story.next(&[("p", clean())], selected(two)).await, ["n1-a New"], "others saw it, too");
         refold(&story.store).await;
         assert_eq!(story.next(&[("p", clean())], as_it_is).await, ["n1-a Fixed"]);
+        let mut story = Story::begin().await;
+        story.next(&[("p", leak())], selected(one)).await;
+        story.again(&[("p", leak())], selected(two)).await;
+        assert_eq!(story.next(&[("p", clean())], selected(one)).await, ["n1-a New"]);
+        assert_eq!(story.again(&[("p", clean())], selected(two)).await, ["n1-a Fixed"], "both commands");
     });
 }
 
