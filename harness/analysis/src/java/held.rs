@@ -46,6 +46,8 @@ pub(crate) enum Noise {
     Framework,
     /// Log4j 2 keeps its last 200 status messages, and no class of the project is on the path.
     Bounded,
+    /// A reservoir of Dropwizard Metrics keeps a fixed number of samples (1,028 by default): numbers, nothing else.
+    Samples,
     /// JUnit 4.12 makes a group for the thread of a test with a time limit. Up to JDK 17 such groups stay.
     TimedOut,
     /// Kotest looks through the class path in threads of its own, each with a group. Up to JDK 18 such groups stay.
@@ -84,6 +86,10 @@ pub(super) fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
         if leaking.is_empty() {
             return Err(Noise::Bounded);
         }
+        leaking.retain(|path| !is_sample_of_dropwizard(path));
+        if leaking.is_empty() {
+            return Err(Noise::Samples);
+        }
         // The numbers in the stream may be arbitrary.
         let instances = told.iter().map(|holders| holders.instances).fold(0, u64::saturating_add);
         let open = instances.saturating_sub(paths().map(|path| path.instances).fold(0, u64::saturating_add));
@@ -118,6 +124,15 @@ fn is_kept_by_framework(path: &HolderPath, project: &str) -> bool {
 fn is_status_of_log4j(path: &HolderPath, project: &str) -> bool {
     const QUEUE: &str = "org.apache.logging.log4j.status.StatusLogger$BoundedQueue";
     path.links.iter().any(|link| owner(link) == QUEUE) && !leads_to_project(path, project)
+}
+
+/// A sample in a reservoir of Dropwizard Metrics. More and more reservoirs would be a leak of their own.
+fn is_sample_of_dropwizard(path: &HolderPath) -> bool {
+    const OWNERS: [&str; 2] = [
+        "com.codahale.metrics.ExponentiallyDecayingReservoir",
+        "com.codahale.metrics.LockFreeExponentiallyDecayingReservoir$State",
+    ];
+    path.links.iter().any(|link| &*link.name == "values" && OWNERS.contains(&owner(link)))
 }
 
 /// A context of Logback keeps its first 150 and its last 150 messages about itself, and the objects that they are

@@ -466,6 +466,34 @@ fn status_messages_of_log4j_are_no_leak_but_what_they_hold_of_the_project_is() {
     }
 }
 
+/// A histogram of Dropwizard Metrics is full after 1,028 samples: a test that adds one is confirmed before.
+#[test]
+fn samples_of_a_reservoir_of_dropwizard_are_no_leak_but_more_reservoirs_are() {
+    const RESERVOIR: &str = "com.codahale.metrics.ExponentiallyDecayingReservoir";
+    const SAMPLE: &str = "com.codahale.metrics.WeightedSnapshot$WeightedSample";
+    const NODE: &str = "java.util.concurrent.ConcurrentSkipListMap$Node";
+    for (reservoirs, verdict) in [(0, Verdict::Pass), (1, Verdict::Fail)] {
+        let histogram = "static com.example.Registry.sizes -> com.codahale.metrics.Histogram";
+        let reservoir = format!("field com.codahale.metrics.Histogram.reservoir -> {RESERVOIR}");
+        let values = format!("field {RESERVOIR}.values -> {NODE}");
+        let sample = format!("field {NODE}.val -> {SAMPLE}");
+        let input = confirmed(
+            |jvm, _| {
+                jvm.add(SAMPLE, 1, 32);
+                jvm.add(NODE, 1, 24);
+                jvm.add(RESERVOIR, reservoirs, 48);
+            },
+            |jvm| {
+                jvm.held(RESERVOIR, &[(reservoirs, &[histogram, &reservoir])]);
+                jvm.held(NODE, &[(1, &[histogram, &reservoir, &values])]);
+                jvm.held(SAMPLE, &[(1, &[histogram, &reservoir, &values, &sample])]);
+            },
+        );
+        let report = report_of(&input);
+        assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
+    }
+}
+
 /// Recorded with JUnit 4.12 and JDK 17: each `@Test(timeout = …)` leaves a thread group and its table of threads.
 #[test]
 fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {

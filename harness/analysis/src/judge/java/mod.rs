@@ -442,6 +442,7 @@ impl TestJudge<'_, '_> {
             (Noise::Replaced, "held by a fixed number of objects"),
             (Noise::Framework, "kept by the test framework for itself"),
             (Noise::Bounded, "status messages of Log4j, which keeps the last 200"),
+            (Noise::Samples, "samples of Dropwizard Metrics, whose reservoirs keep a fixed number"),
             (Noise::TimedOut, "JUnit 4.12's own (`@Test(timeout = …)`), which JUnit 4.13 mends"),
             (Noise::Scanned, "Kotest's own (it looks through the class path), which JDK 19 mends"),
         ] {
