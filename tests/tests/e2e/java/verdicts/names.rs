@@ -106,6 +106,80 @@ fn tests_in_groups_and_scenarios_that_a_suite_selects_are_repeated_by_their_name
     assert_eq!(run.report().errors, [], "{run}");
 }
 
+/// A class with two invocations, like `@ParameterizedClass` of JUnit 5.13: its tests exist only once it runs.
+const TEMPLATE_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
+import org.junit.platform.engine.discovery.*;
+import org.junit.platform.engine.support.descriptor.*;
+public class TemplateEngine implements TestEngine {
+    static final List<int[]> KEPT = new ArrayList<>();
+    static class Node extends AbstractTestDescriptor {
+        final Type type;
+        Node(TestDescriptor of, String kind, String name, Type type) { super(of.getUniqueId().append(kind, name), name); this.type = type; of.addChild(this); }
+        @Override public Type getType() { return type; }
+        @Override public boolean mayRegisterTests() { return type == Type.CONTAINER; }
+    }
+    static class Root extends EngineDescriptor {
+        final Set<String> wanted = new HashSet<>();
+        Root(UniqueId id) { super(id, \"template\"); }
+    }
+    @Override public String getId() { return \"template\"; }
+    @Override public TestDescriptor discover(EngineDiscoveryRequest request, UniqueId id) {
+        Root root = new Root(id);
+        for (UniqueIdSelector one : request.getSelectorsByType(UniqueIdSelector.class)) {
+            if (one.getUniqueId().toString().contains(\"[method:\")) root.wanted.add(one.getUniqueId().toString());
+        }
+        boolean whole = !request.getSelectorsByType(ClassSelector.class).isEmpty() || !request.getSelectorsByType(ClasspathRootSelector.class).isEmpty();
+        if (whole || !root.wanted.isEmpty()) new Node(root, \"class-template\", Tiles.class.getName(), TestDescriptor.Type.CONTAINER);
+        return root;
+    }
+    @Override public void execute(ExecutionRequest request) {
+        Root root = (Root) request.getRootTestDescriptor();
+        EngineExecutionListener tell = request.getEngineExecutionListener();
+        tell.executionStarted(root);
+        for (TestDescriptor template : root.getChildren()) {
+            tell.executionStarted(template);
+            for (int i = 1; i <= 2; i++) {
+                Node invocation = new Node(template, \"class-template-invocation\", \"#\" + i, TestDescriptor.Type.CONTAINER);
+                tell.dynamicTestRegistered(invocation);
+                tell.executionStarted(invocation);
+                for (String name : List.of(\"keeps()\", \"drops()\")) {
+                    Node test = new Node(invocation, \"method\", name, TestDescriptor.Type.TEST);
+                    if (!root.wanted.isEmpty() && !root.wanted.contains(test.getUniqueId().toString())) continue;
+                    tell.dynamicTestRegistered(test);
+                    tell.executionStarted(test);
+                    if (i == 2 && name.equals(\"keeps()\")) KEPT.add(new int[100]);
+                    tell.executionFinished(test, TestExecutionResult.successful());
+                }
+                tell.executionFinished(invocation, TestExecutionResult.successful());
+            }
+            tell.executionFinished(template, TestExecutionResult.successful());
+        }
+        tell.executionFinished(root, TestExecutionResult.successful());
+    }
+}";
+
+#[test]
+fn a_test_of_a_parameterised_class_fails_for_its_own_leak() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = junit::project(
+        "names-template",
+        &jdk,
+        &[("TemplateEngine", TEMPLATE_ENGINE), ("Tiles", "class Tiles {}")],
+    );
+    project.write(
+        "classes/META-INF/services/org.junit.platform.engine.TestEngine",
+        "com.example.TemplateEngine\n",
+    );
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    for (test, verdict) in
+        [("[1]/keeps", Verdict::Pass), ("[2]/keeps", Verdict::Fail), ("[2]/drops", Verdict::Pass)]
+    {
+        assert_eq!(run.test(&format!("com.example.Tiles.{test}")).verdict, verdict, "{test}: {run}");
+    }
+    assert_eq!(run.report().errors, [], "{run}");
+}
+
 #[test]
 fn tests_of_enclosed_classes_have_short_names_in_vintage_too() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };

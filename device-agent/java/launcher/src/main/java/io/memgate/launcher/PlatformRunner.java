@@ -19,6 +19,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.junit.platform.engine.DiscoverySelector;
 import org.junit.platform.engine.TestExecutionResult;
+import org.junit.platform.engine.UniqueId;
 import org.junit.platform.engine.discovery.DiscoverySelectors;
 import org.junit.platform.launcher.EngineFilter;
 import org.junit.platform.launcher.Launcher;
@@ -37,6 +38,9 @@ import org.junit.platform.launcher.core.LauncherFactory;
 final class PlatformRunner implements TestRunner {
     /** {@code sheets()[3][1]}. */
     private static final Pattern NUMBERED = Pattern.compile("(.*?)((?:\\[\\d+\\])+)", Pattern.DOTALL);
+
+    /** {@code [2]/scroll(int)[1]}, below an invocation of its class. */
+    private static final Pattern OF_TEMPLATE = Pattern.compile("\\[(\\d+)\\]/(.+)", Pattern.DOTALL);
 
     /** The engine of a test. */
     private static final Pattern ENGINE = Pattern.compile("\\[engine:([^\\]/]+)\\]");
@@ -59,6 +63,9 @@ final class PlatformRunner implements TestRunner {
         "junit.vintage.execution.parallel.enabled",
         "cucumber.execution.parallel.enabled",
     };
+
+    private static final String[] PLAIN_KINDS = {"method"};
+    private static final String[] NUMBERED_KINDS = {"test-template", "test-factory"};
 
     /** Annotations of a class, like {@code QuarkusTest}, for which Quarkus starts the application. */
     private static final Pattern QUARKUS = Pattern.compile("io\\.quarkus\\.test\\.junit\\.(.*\\.)?Quarkus\\w*Test");
@@ -263,7 +270,7 @@ final class PlatformRunner implements TestRunner {
      * The tests of a class that the build ran, without those of nested classes, which have their own windows. Empty:
      * all of them are left out.
      */
-    private static List<DiscoverySelector> ownTests(Selection selection, List<TestIdentifier> known) {
+    private List<DiscoverySelector> ownTests(Selection selection, List<TestIdentifier> known) {
         Set<String> names = new HashSet<>();
         for (TestIdentifier test : known) {
             TestName name = TestName.of(test.getUniqueId());
@@ -282,6 +289,9 @@ final class PlatformRunner implements TestRunner {
                 // Parameters of JUnit 4: the tests are below them.
                 continue;
             }
+            if (name.suite.equals(selection.suite) && isTemplate(test)) {
+                return testsOfTemplate(selection, test, known, whole);
+            }
             if (mine && selection.names(name.test)) {
                 own.add(DiscoverySelectors.selectUniqueId(test.getUniqueId()));
             } else if (!mine || !selection.includes(name.test)) {
@@ -299,7 +309,7 @@ final class PlatformRunner implements TestRunner {
      * One test, or null. Tests that exist only once their template or factory runs are named by their numbers below
      * it.
      */
-    private static DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
+    private DiscoverySelector test(Selection selection, List<TestIdentifier> known) {
         Matcher numbered = NUMBERED.matcher(selection.test);
         String base = numbered.matches() ? numbered.group(1) : "";
         DiscoverySelector later = null;
@@ -309,6 +319,9 @@ final class PlatformRunner implements TestRunner {
             if (!name.suite.equals(selection.suite)) {
                 continue;
             }
+            if (isTemplate(test)) {
+                return ofTemplate(selection.test, test, known);
+            }
             if (name.test.equals(selection.test)) {
                 return DiscoverySelectors.selectUniqueId(id);
             }
@@ -317,6 +330,57 @@ final class PlatformRunner implements TestRunner {
             }
         }
         return later;
+    }
+
+    /** JUnit 5.13 and later: what is below a class template exists only once it runs. */
+    private static boolean isTemplate(TestIdentifier test) {
+        String id = test.getUniqueId();
+        return id.startsWith("[class-template:", id.lastIndexOf("]/[") + 2);
+    }
+
+    /** The tests of the class that the build ran; the whole class if one of them cannot be selected. */
+    private List<DiscoverySelector> testsOfTemplate(
+            Selection selection, TestIdentifier template, List<TestIdentifier> known, DiscoverySelector whole) {
+        List<DiscoverySelector> own = new ArrayList<>();
+        for (String test : selection.wanted()) {
+            DiscoverySelector selector = ofTemplate(test, template, known);
+            if (selector == null) {
+                return Collections.singletonList(whole);
+            }
+            own.add(selector);
+        }
+        return own.isEmpty() && !selection.leavesOut() ? Collections.singletonList(whole) : own;
+    }
+
+    /** A test below an invocation of the class template, or null. Its name does not say which kind it is. */
+    private DiscoverySelector ofTemplate(String test, TestIdentifier template, List<TestIdentifier> known) {
+        Matcher parts = OF_TEMPLATE.matcher(test);
+        if (!parts.matches()) {
+            return null;
+        }
+        UniqueId invocation =
+                UniqueId.parse(template.getUniqueId()).append("class-template-invocation", "#" + parts.group(1));
+        Matcher numbered = NUMBERED.matcher(parts.group(2));
+        String method = numbered.matches() ? numbered.group(1) : parts.group(2);
+        method = method.endsWith(")") ? method : method + "()";
+        for (String kind : numbered.matches() ? NUMBERED_KINDS : PLAIN_KINDS) {
+            String id = invocation.append(kind, method).toString();
+            String numbers = numbered.matches() ? below(id, numbered.group(2)) : "";
+            DiscoverySelector selector = DiscoverySelectors.selectUniqueId(id + numbers);
+            if (isKnown(selector, known)) {
+                return selector;
+            }
+        }
+        return null;
+    }
+
+    /** JUnit 6 throws if it does not know a selected test; before that it finds nothing. */
+    private boolean isKnown(DiscoverySelector selector, List<TestIdentifier> known) {
+        try {
+            return !descendants(launcher.discover(request(Collections.singletonList(selector), known))).isEmpty();
+        } catch (RuntimeException unknown) {
+            return false;
+        }
     }
 
     /** {@code [3][1]} below a factory is a test in a container. */

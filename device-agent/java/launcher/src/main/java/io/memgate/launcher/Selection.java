@@ -113,6 +113,13 @@ final class Selection {
         return rest.startsWith("[") || rest.startsWith("()[") || rest.startsWith("/");
     }
 
+    /** The tests that the build ran, without those that are left out. */
+    List<String> wanted() {
+        List<String> wanted = new ArrayList<>(only);
+        wanted.removeIf(name -> leftOut.contains(base(name)));
+        return wanted;
+    }
+
     /** Leaves out the failed tests, with all invocations of each. */
     void leaveOutFailed() {
         for (String name : failed()) {
