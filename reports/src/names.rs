@@ -124,6 +124,10 @@ pub(crate) fn is_of_platform(method: &str) -> bool {
 
 /// Only the name of a function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
 pub(crate) fn short(function: &str) -> String {
+    // The name of a Java constructor looks like template arguments.
+    if function.ends_with(".<init>") {
+        return function.to_owned();
+    }
     let readable = readable(function);
     let bare = without_template_arguments(&readable, "").unwrap_or_else(|| readable.clone().into_owned());
     let bare = bare.replace("(anonymous namespace)::", "");
@@ -264,6 +268,7 @@ mod tests {
             ("main::{lambda(void (*)(int))#2}::operator()", "main::{lambda#2}::operator()"),
             ("<tiles::Cache as core::ops::Drop>::drop", "<tiles::Cache as core::ops::Drop>::drop"),
             ("Tile* make<int>(int)", "make"),
+            ("com.example.Pool.<init>", "com.example.Pool.<init>"),
         ] {
             assert_eq!(short(name), said);
         }
