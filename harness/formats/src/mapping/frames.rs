@@ -105,8 +105,10 @@ fn candidates<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> 
         // The line belongs to none of the methods, so any answer would be a guess.
         return Vec::new();
     }
-    // The methods themselves, without methods that were inlined into them.
-    stacks.iter().filter_map(|stack| stack.last()).map(|outermost| vec![(outermost, None)]).collect()
+    // The methods themselves, without methods that were inlined into them. The compiler's own stand around some.
+    let outermost =
+        |stack: &&'m [Method<'a>]| stack.iter().rfind(|method| !method.synthesized).or(stack.last());
+    stacks.iter().filter_map(outermost).map(|outermost| vec![(outermost, None)]).collect()
 }
 
 /// Groups the methods: neighbours with the same range and the same new name form a stack.
@@ -144,6 +146,10 @@ com.example.Outer$Tile -> a.b:
     5:6:void kept() -> e
     void gone():77 -> f
     12:12:void drop():0:0 -> g
+    1:4:void wait():50:53 -> h
+    1:4:void Tile.wait():0 -> h
+      # {\"id\":\"com.android.tools.r8.synthesized\"}
+    5:5:void wait():54:54 -> h
 ";
 
     fn frames(method: &str, line: Option<u32>) -> Vec<Vec<String>> {
@@ -172,6 +178,8 @@ com.example.Outer$Tile -> a.b:
         // R8 writes this once for each method. Line 0 means no line.
         assert_eq!(frames("c", Some(11)), [["TilesKt.clear(Tiles.kt:8)", "Outer$Tile.load(Tiles.kt:31)"]]);
         assert_eq!(frames("g", Some(12)), [["Outer$Tile.drop(Tiles.kt:?)"]]);
+        assert_eq!(frames("h", Some(2)), [["Outer$Tile.wait(Tiles.kt:51)"]]);
+        assert_eq!(frames("h", None), [["Outer$Tile.wait(Tiles.kt:?)"]], "a frame without a line");
     }
 
     #[test]
