@@ -80,6 +80,7 @@ pub(super) async fn once(
     let mut all = Once { complete: true, whole: true, ..Once::default() };
     let mut results: Vec<TestResult> = Vec::new();
     let mut said = Said::default();
+    let ignored = context.plan.policy.ignore_test_failures;
     let (mut passed, mut parts) = (Vec::new(), parts(named).into_iter());
     for part in parts.by_ref() {
         let before = results.len() as u64;
@@ -98,7 +99,7 @@ pub(super) async fn once(
         };
         results.extend_from_slice(done.run.tests());
         let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
-        let looked = once::look(done, &part.tests, (&suite.tried, &output));
+        let looked = once::look(done, &part.tests, (&suite.tried, &output, ignored));
         all.elapsed += looked.elapsed;
         all.failed |= looked.failed;
         all.whole &= looked.whole;
