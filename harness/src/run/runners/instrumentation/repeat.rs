@@ -1,7 +1,6 @@
 //! Confirms the suspects of the rounds: the class is repeated alone in one process of the app, and if it grows, each of
-//! its tests. If the class does not grow, the class after it may be the growing one ([`JavaSuspect::behind`]).
+//! its tests. The rounds of a class follow each other, so no other class has added what grew in each of them.
 
-use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,24 +39,15 @@ pub(super) async fn confirm(
     let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
     // A device that is gone gets no more requests.
     let mut gone: Option<String> = None;
-    let mut waiting: VecDeque<&JavaSuspect> = suspects.iter().collect();
-    let mut done = 0;
-    while let Some(suspect) = waiting.pop_front() {
+    for (done, suspect) in (0..).zip(suspects) {
         let mut show = |id: &str| progress.update(done, id);
         let tests = tests_of(seen, &suspect.suite);
-        let leaks =
-            confirm_class(context, suite, (&suspect.suite, tests), measured, &mut gone, &mut show).await?;
-        if !leaks && gone.is_none() && context.plan.confirm {
-            waiting.extend(suspect.behind.as_deref());
-        }
-        done += 1;
-        progress.expect(done + waiting.len() as u64);
+        confirm_class(context, suite, (&suspect.suite, tests), measured, &mut gone, &mut show).await?;
     }
     Ok(())
 }
 
-/// Repeats a class, and test by test if it leaks. Returns whether it was seen to leak. `gone`: why the device cannot be
-/// asked any more.
+/// Repeats a class, and test by test if it leaks. `gone`: why the device cannot be asked any more.
 async fn confirm_class(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
@@ -65,7 +55,7 @@ async fn confirm_class(
     measured: &mut Suite,
     gone: &mut Option<String>,
     show: &mut dyn FnMut(&str),
-) -> Result<bool, Broken> {
+) -> Result<(), Broken> {
     let whole = Selection { class: class.to_owned(), test: None };
     let single = |test: &String| Selection { class: class.to_owned(), test: Some(test.clone()) };
     // A method may have hundreds of parameters.
@@ -74,7 +64,6 @@ async fn confirm_class(
         [test] => vec![single(test)],
         _ => vec![whole.clone()],
     };
-    let mut leaks = false;
     while let Some(selection) = next.pop() {
         let id = selection.id();
         let is_divided = selection == whole && plain;
@@ -96,13 +85,12 @@ async fn confirm_class(
             }
         };
         *gone = gone.take().or(outcome.gone);
-        leaks |= outcome.leaks;
         measured.facts.confirmations.insert(outcome.id.unwrap_or(id), outcome.facts);
         if outcome.leaks && is_divided {
             next.extend(tests.iter().rev().map(single));
         }
     }
-    Ok(leaks)
+    Ok(())
 }
 
 /// The result of one suspect.
