@@ -67,6 +67,8 @@ impl Owners {
     pub fn parse(text: &str, syntax: Syntax) -> Self {
         let mut owners = Self { sections: vec![Section::default()], ignored: Vec::new() };
         let (mut current, mut defaults) = (0, Vec::new());
+        // Windows editors put a byte order mark before the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -305,6 +307,7 @@ model/other/ @other
                 assert!(owners.of("a/b").is_empty(), "{text:?}");
             }
         }
+        owners_are("\u{feff}* @x\r\n", Syntax::GitHub, &[("a", &["@x"])]);
         owners_are(
             "a{b,c} @x\n[d].txt @y\n",
             Syntax::GitHub,
