@@ -60,10 +60,12 @@ impl Checkout {
         self.class_source(class)
     }
 
-    /// `core/src/main/java/com/example/Tile.java` for `com.example.Tile$Loader`.
+    /// `core/src/main/java/com/example/Tile.java` for `com.example.Tile$Loader`, and `Tiles.kt` for `TilesKt`, the class
+    /// that Kotlin makes of what is outside of classes.
     fn class_source(&self, class: &str) -> Option<String> {
         let outer = class.split(['$', '[']).next()?.replace('.', "/");
-        ["java", "kt"].iter().find_map(|ending| self.source(&format!("{outer}.{ending}")))
+        let named = ["java", "kt"].iter().find_map(|ending| self.source(&format!("{outer}.{ending}")));
+        named.or_else(|| self.source(&format!("{}.kt", outer.strip_suffix("Kt")?)))
     }
 
     fn source(&self, path: &str) -> Option<String> {
@@ -196,6 +198,7 @@ mod tests {
         let tile = "com.example.Tile$Loader[]";
         assert_eq!(of(&["java.util.HashMap", "com.example.Registry$1"], tile).as_deref(), Some(sources[0]));
         assert_eq!(of(&["java.util.HashMap"], tile).as_deref(), Some(sources[1]));
+        assert_eq!(of(&["com.example.TileKt"], tile).as_deref(), Some(sources[1]), "outside of a class");
         assert_eq!(of(&[], "java.lang.String"), None);
     }
 }
