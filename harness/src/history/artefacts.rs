@@ -16,15 +16,14 @@ use memgate_config::{Artefact, Upload};
 use memgate_history::hex;
 use memgate_model::format_bytes;
 use memgate_server::artefacts::{LENGTH, OFFSET, PAGE};
+use memgate_server::percent::encoded;
 use sha2::{Digest as _, Sha256};
 use ureq::http::Response;
 use ureq::tls::RootCerts;
 use ureq::typestate::WithBody;
 use ureq::{Body, RequestBuilder};
 
-use super::upload::{
-    Failed, MOST_OF_AN_ANSWER, Patience, Tokens, Uploaded, encoded, refusal, shows, transport,
-};
+use super::upload::{Failed, MOST_OF_AN_ANSWER, Patience, Tokens, Uploaded, refusal, shows, transport};
 use crate::deliver::secret::without;
 use crate::https;
 use crate::output::{Console, Progress};

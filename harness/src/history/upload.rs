@@ -16,6 +16,7 @@ use memgate_history::Manifest;
 use memgate_history::record::lean;
 use memgate_model::{BASE_VERSION, BaseLeaks, RunReport};
 use memgate_server::live::LiveRun;
+use memgate_server::percent::encoded;
 use memgate_server::store::Wanted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -478,14 +479,6 @@ fn jitter(pause: Duration) -> Duration {
     pause.mul_f64(0.25 * f64::from((random >> 32) as u32) / f64::from(u32::MAX))
 }
 
-/// A name encoded as a part of a path.
-pub(super) fn encoded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    name.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -506,11 +499,6 @@ mod tests {
             secrets(&format!("{server} }}")),
             ["MEMGATE_ID_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]
         );
-    }
-
-    #[test]
-    fn a_name_with_slashes_stays_one_part_of_the_path() {
-        assert_eq!(encoded("maps/tiles ä?#%"), "maps%2Ftiles%20%C3%A4%3F%23%25");
     }
 
     #[test]
