@@ -31,6 +31,7 @@ use memgate_analysis::GatePolicy;
 use memgate_history::Manifest;
 use memgate_history::shards::ShardDescription;
 use memgate_model::RunReport;
+use tokio::runtime::Runtime;
 
 use crate::exit::{ExpectedError, chain};
 use crate::history::{self, base};
@@ -109,16 +110,9 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         let commit = origin.commit.clone().unwrap_or_default();
         history::Looking::begin(project.clone(), origin.ci.is_none(), commit)
     });
-    let root =
-        std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
-    let session = Session::create_shard(&root, &info, plan.shard.as_ref().map(|planned| planned.number))
-        .map_err(|why| ExpectedError::failed_with_hint(&why, "name another folder with --output-dir"))?;
+    let session = create_session(plan, &info)?;
     prepared.names.keep(session.folder())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
+    let runtime = runtime()?;
     let kept = Arc::new(KeptFiles::default());
     let this_shard = plan.shard.as_ref().map(ThisShard::begin).transpose()?;
     let planned = plan.shard.as_ref().zip(this_shard.as_ref());
@@ -128,11 +122,10 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         this_shard::keep(&session, &shard)?;
     }
     let recorded = record(plan, console, &session, (&prepared, &kept), this_shard.as_ref());
-    let (mut facts, records) = match runtime.block_on(recorded) {
-        Ok(recorded) => recorded,
-        Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
-        Err(Stopped::Failed(error)) => return Err(error),
-    };
+    let (mut facts, records) = runtime.block_on(recorded).map_err(|stopped| match stopped {
+        Stopped::Interrupted => ExpectedError::Interrupted(session.folder().to_owned()),
+        Stopped::Failed(error) => error,
+    })?;
     let mut policy = plan.policy.clone();
     let mut saved = Ok(());
     if let Some(looking) = looking {
@@ -163,9 +156,25 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     if let Err(why) = session.pack() {
         console.warning(&format!("the session takes more room than it needs: failed to {}", chain(&why)));
     }
-    let (command_status, partial) = (facts.command_status, facts.partial);
+    let Facts { command_status, partial, .. } = facts;
     let manifest = info.history;
     Ok(Judged { report, command_status, session, partial, manifest, shard, unsaved: saved.err() })
+}
+
+/// The folder of a new run.
+fn create_session(plan: &Plan, info: &SessionInfo) -> Result<Session, ExpectedError> {
+    let root =
+        std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
+    Session::create_shard(&root, info, plan.shard.as_ref().map(|planned| planned.number))
+        .map_err(|why| ExpectedError::failed_with_hint(&why, "name another folder with --output-dir"))
+}
+
+fn runtime() -> Result<Runtime, ExpectedError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ExpectedError::file("start", "the runtime".as_ref()))
 }
 
 /// Compares with the leaks that the history knows from before this run; the result is kept in the session.
