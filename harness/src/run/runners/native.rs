@@ -69,15 +69,12 @@ pub(super) async fn screen(
     let measured = done.finished.iter().any(is_test);
     let unseen = with_a_test(unseen, context.plan.filter.as_deref(), measured).await;
     if !measured && unseen.is_empty() {
-        // The part of a tree in this shard may be only scripts: only all shards together show that nothing is measured.
-        let is_clear = !selected.starts_tests
-            && program.blind().is_none()
-            && no_room(&context.session.frames()).is_none();
-        if context.this_shard.is_some() && choice.mode == Mode::Tree && is_clear {
-            return Ok(Vec::new());
-        }
         let no_room = no_room(&context.session.frames());
-        not_measured(planned, (program, choice), &done, no_room, facts);
+        // The part of a tree in this shard may be only scripts: only all shards together show that nothing is measured.
+        let is_clear = !selected.starts_tests && program.blind().is_none() && no_room.is_none();
+        if !(context.this_shard.is_some() && choice.mode == Mode::Tree && is_clear) {
+            not_measured(planned, (program, choice), &done, no_room, facts);
+        }
         return Ok(Vec::new());
     }
     let mut suites = suites(context, (selected, program), choice.mode, done, &unseen);
@@ -94,30 +91,38 @@ pub(super) async fn screen(
         }
         missing::repetitions(context, &suite.suite);
     }
-    // A filter may leave some executables of a tree without a test. This is no error.
     if let Some(filter) = &context.plan.filter {
-        // A shard of a test program has an argument of ours, which respects the filter.
-        let is_ours = context.this_shard.is_some() && choice.mode == Mode::Direct;
-        let mut processes = suites.iter().flat_map(|screened| &screened.suite.processes);
-        let executables: BTreeSet<String> =
-            processes.clone().map(|process| process.hello().executable.clone()).collect();
-        let is_other = |window: &Window| {
-            !window.is_setup() && !gtest::selects(filter, &format!("{}.{}", window.suite, window.test))
-        };
-        let ran_others = |process: &Finished| {
-            process.record.selects_tests() && process.record.windows.iter().any(is_other)
-        };
-        if !is_ours && processes.any(ran_others) {
-            context.console.warning(&filter_is_not_heard(planned, filter));
-        }
-        suites.retain(has_something);
-        if suites.is_empty() && context.this_shard.is_none() {
-            let what =
-                format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
-            facts.errors.push(problem(&typed(planned), what, &meant(&executables, filter).await));
-        }
+        filtered(context, planned, (choice.mode, filter), &mut suites, facts).await;
     }
     Ok(suites)
+}
+
+/// Keeps the suites with tests that the filter selects: it may leave some executables of a tree without a test.
+async fn filtered(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    (mode, filter): (Mode, &str),
+    suites: &mut Vec<Screened>,
+    facts: &mut Facts,
+) {
+    // A shard of a test program has an argument of ours, which respects the filter.
+    let is_ours = context.this_shard.is_some() && mode == Mode::Direct;
+    let mut processes = suites.iter().flat_map(|screened| &screened.suite.processes);
+    let executables: BTreeSet<String> =
+        processes.clone().map(|process| process.hello().executable.clone()).collect();
+    let is_other = |window: &Window| {
+        !window.is_setup() && !gtest::selects(filter, &format!("{}.{}", window.suite, window.test))
+    };
+    let ran_others =
+        |process: &Finished| process.record.selects_tests() && process.record.windows.iter().any(is_other);
+    if !is_ours && processes.any(ran_others) {
+        context.console.warning(&filter_is_not_heard(planned, filter));
+    }
+    suites.retain(has_something);
+    if suites.is_empty() && context.this_shard.is_none() {
+        let what = format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
+        facts.errors.push(problem(&typed(planned), what, &meant(&executables, filter).await));
+    }
 }
 
 /// Runs the command. Runs it again if one look for several tests was not enough.
