@@ -155,7 +155,7 @@ fn read_main(source: Source, env: &Env<'_>, found: &mut Vec<Diagnostic>) -> Opti
     config
 }
 
-pub(crate) fn read_waivers(source: Source, env: &Env<'_>, found: &mut Vec<Diagnostic>) -> Vec<Waiver> {
+fn read_waivers(source: Source, env: &Env<'_>, found: &mut Vec<Diagnostic>) -> Vec<Waiver> {
     if source.text.trim().is_empty() {
         return Vec::new();
     }

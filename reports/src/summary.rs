@@ -124,7 +124,7 @@ fn leaves_allowed(test: &TestReport) -> bool {
 }
 
 /// The test passed, but the memory that it left was not checked.
-pub(crate) fn is_unscreened(test: &TestReport) -> bool {
+fn is_unscreened(test: &TestReport) -> bool {
     test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed
 }
 

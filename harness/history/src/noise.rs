@@ -75,8 +75,7 @@ pub fn deviation(values: &[f64], middle: f64) -> f64 {
 
 /// How far apart the ranks of two samples are: Mann and Whitney's U as a normal value, positive if `right` is larger,
 /// corrected for ties and continuity. 0: undecided.
-#[must_use]
-pub fn rank_distance(left: &[f64], right: &[f64]) -> f64 {
+fn rank_distance(left: &[f64], right: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> =
         left.iter().map(|value| (*value, false)).chain(right.iter().map(|value| (*value, true))).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -152,8 +152,7 @@ impl Chain {
     }
 
     /// Is `ancestor` the commit itself or one of its ancestors?
-    #[must_use]
-    pub fn descends(&self, sha: &str, ancestor: &str) -> bool {
+    fn descends(&self, sha: &str, ancestor: &str) -> bool {
         self.back(sha).any(|sha| sha == ancestor)
     }
 

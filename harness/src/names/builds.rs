@@ -54,7 +54,7 @@ fn list<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> String {
 }
 
 /// The mapping ids in the code of an APK.
-pub(super) fn ids_of_apk(path: &Path) -> Result<BTreeSet<String>, ExpectedError> {
+fn ids_of_apk(path: &Path) -> Result<BTreeSet<String>, ExpectedError> {
     let hint = "it is to tell which mapping file is the right one: name one mapping file, or the tested APKs";
     let is_code = |name: &str| !name.contains('/') && name.ends_with(".dex");
     let mut ids = BTreeSet::new();

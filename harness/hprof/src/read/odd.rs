@@ -40,8 +40,7 @@ pub enum Odd {
 
 impl Odd {
     /// Is a part of the heap missing?
-    #[must_use]
-    pub const fn truncates(self) -> bool {
+    const fn truncates(self) -> bool {
         matches!(self, Self::Cut | Self::NoEnd | Self::UnknownObject(_))
     }
 }
