@@ -1,38 +1,26 @@
 //! The stored form of a run: its head, the values of its tests by metric, and rows for everything but plain passes.
 //!
-//! Data flow: a `RunReport` → [`RunRecord`] → `column` and `roster` → the rows of a store. Stacks, holders and names
-//! come from tests: long ones are cut, and too many are refused.
+//! Data flow: a `RunReport` → [`RunRecord`], within [`bounds`] → `column` and `roster` → the rows of a store.
+
+mod bounds;
+mod look;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    HolderStep, Leak, Level, Metric, MetricValue, Outcome, Per, Problem, RunReport, SuiteReport, TestReport,
-    Verdict,
+    Leak, Level, Metric, MetricValue, Outcome, Per, Problem, RunReport, SuiteReport, TestReport, Verdict,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::column::Figure;
-use crate::digest::sha256_hex;
 use crate::roster::MOST_TESTS;
+use bounds::{MOST_LEAKS, MOST_SIGHTINGS, cut, limited, name_of, named, not_long, shortened};
 
-/// Maximum number of leaks in a run.
-pub const MOST_LEAKS: usize = 20_000;
-/// Maximum number of pairs of a test and its leak.
-pub const MOST_SIGHTINGS: usize = 500_000;
-/// Maximum number of frames in a stack. Others are cut, and the leak is marked as `truncated`.
-pub const MOST_FRAMES: usize = 512;
-/// Maximum number of owners of a leak.
-pub const MOST_OWNERS: usize = 20;
+pub use bounds::{LONGEST_NAME, LONGEST_TEXT, RecordError};
+pub use look::Look;
+
 /// Maximum number of reasons of a run that are kept.
 const MOST_REASONS: usize = 20;
-/// Bytes of a name that is too long that are shown.
-const MOST_SHOWN: usize = 60;
-/// Maximum length of a text, in bytes. Longer ones are cut.
-pub const LONGEST_TEXT: usize = 4096;
-/// Maximum length of the name of a test or leak, in bytes. A longer name of a test is cut and ends with its hash, so
-/// that it differs from other cut names.
-pub const LONGEST_NAME: usize = 1024;
 
 /// A run in its stored form.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,76 +124,6 @@ impl How {
     }
 }
 
-/// How thoroughly a run looked for leaks. If it looked less thoroughly than all runs that saw a leak, its not seeing
-/// the leak proves nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Look {
-    /// Native allocations were sampled.
-    Sampled,
-    /// Suspects were repeated.
-    #[default]
-    Plain,
-    /// Other tests were repeated, too (`--hunt`).
-    Hunted,
-}
-
-impl Look {
-    /// Its number in the database.
-    #[must_use]
-    pub const fn number(self) -> i64 {
-        match self {
-            Self::Plain => 0,
-            Self::Sampled => 1,
-            Self::Hunted => 2,
-        }
-    }
-
-    /// The variant with this number.
-    #[must_use]
-    pub fn of_number(number: i64) -> Option<Self> {
-        [Self::Plain, Self::Sampled, Self::Hunted].into_iter().find(|look| look.number() == number)
-    }
-
-    fn of(report: &RunReport) -> Self {
-        let hunted = |suite: &SuiteReport| suite.hunt.as_ref().is_some_and(|hunt| hunt.not_hunted.is_none());
-        if report.suites.iter().any(|suite| suite.native_sampling.is_some()) {
-            Self::Sampled
-        } else if report.suites.iter().any(hunted) {
-            Self::Hunted
-        } else {
-            Self::Plain
-        }
-    }
-}
-
-/// A report that is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// It has more of something than is allowed.
-    #[error("keep {found} {what}: {most} are the most of a run")]
-    TooMany {
-        /// The kind of entry.
-        what: &'static str,
-        /// The number of entries.
-        found: usize,
-        /// The maximum number.
-        most: usize,
-    },
-    /// A name is too long.
-    #[error("keep the {what} `{start}…`: its name has {found} bytes, {LONGEST_NAME} are the most")]
-    LongName {
-        /// The kind of entry.
-        what: &'static str,
-        /// The start of the name.
-        start: String,
-        /// Its length.
-        found: usize,
-    },
-    /// An entry without a name cannot be distinguished from others, and has no page address.
-    #[error("keep a {0} without a name")]
-    NoName(&'static str),
-}
-
 impl TestRecord {
     /// It passed, and there is nothing to report.
     #[must_use]
@@ -253,10 +171,7 @@ impl RunRecord {
             ids.clone().try_for_each(|id| named("leak", id))?;
             // The names of tests were shortened.
             let mut names = std::iter::once(("suite", &test.suite)).chain(ids.map(|id| ("leak", id)));
-            if let Some((what, name)) = names.find(|(_, name)| is_long(name)) {
-                let start = name.get(..name.floor_char_boundary(MOST_SHOWN)).unwrap_or_default();
-                return Err(RecordError::LongName { what, start: start.to_owned(), found: name.len() });
-            }
+            names.try_for_each(|(what, name)| not_long(what, name))?;
             record.saw(&leaks);
             record.tests.push(test);
             all.extend(leaks);
@@ -364,20 +279,6 @@ const fn how(leak: &Leak) -> How {
     if leak.waiver.is_some() { How::Waived } else { How::Counted }
 }
 
-const fn is_long(name: &str) -> bool {
-    name.len() > LONGEST_NAME
-}
-
-/// The name of a test. A name that is too long becomes its beginning and the hash of the whole name.
-fn name_of(test: &TestReport) -> Cow<'_, str> {
-    if !is_long(&test.id) {
-        return Cow::Borrowed(&test.id);
-    }
-    let hash = sha256_hex(test.id.as_bytes());
-    let kept = test.id.floor_char_boundary(LONGEST_NAME - hash.len() - '…'.len_utf8());
-    Cow::Owned(format!("{}…{hash}", test.id.get(..kept).unwrap_or_default()))
-}
-
 /// Why a run is no plain pass, besides its tests.
 fn reasons(report: &RunReport) -> Vec<String> {
     let errors = report.errors.iter().map(|Problem { r#where: place, what, hint }| match hint.as_str() {
@@ -451,62 +352,6 @@ fn limits(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, f64> {
     metrics.iter().filter_map(|(metric, value)| Some((*metric, limit(value)?))).collect()
 }
 
-/// Maximum number of other holders of a native leak that are kept.
-const MOST_OTHERS: usize = 8;
-
-/// A leak with limited lists and texts.
-fn shortened(leak: &Leak) -> Leak {
-    let mut leak = leak.clone();
-    leak.waiver = None;
-    leak.title = cut(&leak.title);
-    leak.class = leak.class.as_deref().map(cut);
-    leak.truncated |= leak.frames.len() > MOST_FRAMES;
-    leak.frames.truncate(MOST_FRAMES);
-    leak.holder.truncate(MOST_FRAMES);
-    leak.owners.truncate(MOST_OWNERS);
-    for owner in &mut leak.owners {
-        *owner = cut(owner);
-    }
-    for frame in &mut leak.frames {
-        frame.function = frame.function.as_deref().map(cut);
-        frame.file = frame.file.as_deref().map(cut);
-        frame.module = cut(&frame.module);
-    }
-    leak.holder.iter_mut().for_each(shorten_step);
-    if let Some(hold) = &mut leak.hold {
-        hold.note = hold.note.as_deref().map(cut);
-        hold.others.truncate(MOST_OTHERS);
-        for other in &mut hold.others {
-            // Only the root is shown.
-            other.holder.truncate(1);
-            other.holder.iter_mut().for_each(shorten_step);
-        }
-    }
-    leak
-}
-
-fn shorten_step(step: &mut HolderStep) {
-    for text in [&mut step.kind, &mut step.owner, &mut step.name, &mut step.class] {
-        *text = cut(text);
-    }
-}
-
-fn cut(text: &str) -> String {
-    if text.len() <= LONGEST_TEXT {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(LONGEST_TEXT - '…'.len_utf8());
-    format!("{}…", text.get(..end).unwrap_or_default())
-}
-
-const fn limited(what: &'static str, found: usize, most: usize) -> Result<(), RecordError> {
-    if found > most { Err(RecordError::TooMany { what, found, most }) } else { Ok(()) }
-}
-
-const fn named(what: &'static str, name: &str) -> Result<(), RecordError> {
-    if name.is_empty() { Err(RecordError::NoName(what)) } else { Ok(()) }
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
 fn milliseconds(seconds: f64) -> i64 {
     (seconds * 1000.0).round() as i64
@@ -516,6 +361,7 @@ fn milliseconds(seconds: f64) -> i64 {
 mod tests {
     use memgate_model::Runner;
 
+    use super::bounds::{MOST_FRAMES, MOST_OTHERS};
     use super::*;
 
     fn report(tests: &serde_json::Value) -> RunReport {
