@@ -25,68 +25,30 @@ pub(crate) struct Reason {
 
 /// `17 of 35 tests leak, 1 to look at`.
 pub(crate) fn headline(report: &RunReport) -> String {
-    let tests = || report.entries().filter(|entry| !entry.is_class);
-    let with = |verdict| report.entries().filter(|entry| entry.verdict == verdict).count();
-    let all = format_number_of(tests().count(), "test");
-    let unscreened = tests().filter(|test| is_unscreened(test)).count();
-    let judged = report.entries().any(|entry| entry.verdict != Verdict::NotJudged);
-    let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
-    let dumps =
-        report.entries().filter(|entry| entry.is_heap_dump() && entry.verdict == Verdict::Fail).count();
-    let known = told_once(report, |entry| entry.verdict == Verdict::Pass && entry.against_base.is_some());
-    let classes = match with(Verdict::Fail) - failed - dumps {
-        0 => None,
-        1 => Some("1 test class leaks as a whole".to_owned()),
-        more => Some(format!("{more} test classes leak as a whole")),
-    };
-    let passed = tests().filter(|test| test.verdict == Verdict::Pass).count();
-    let leaks = |entry: &TestReport, is: fn(&Leak) -> bool| entry.leaks.iter().any(is);
-    let waived = told_once(report, |entry| leaks(entry, |leak| leak.waiver.is_some()));
-    let is_allowed = |entry: &TestReport| {
-        let passes = entry.verdict == Verdict::Pass && entry.against_base.is_none();
-        passes && (leaks(entry, |leak| leak.waiver.is_none()) || leaves_allowed(entry))
-    };
-    let allowed = told_once(report, is_allowed);
-    let new = if known > 0 { "new " } else { "" };
-    let above = match (waived, allowed) {
-        (0, 0) => "",
-        (_, 0) => " without a waiver",
-        _ => " above its threshold",
-    };
-    let mut text = match (tests().count(), failed, &classes) {
-        (0, ..) if report.as_shard().is_some() && report.verdict != Verdict::Error => {
-            "this shard has no test".to_owned()
-        }
-        (0, ..) => "no test ran".to_owned(),
-        _ if !judged => format!("nothing was judged of {all}"),
-        // The others were not judged, or may leak.
-        (_, 0, None) if passed == 0 => all,
-        (count, 0, None) if passed < count => format!("no {new}leak{above} in {passed} of {all}"),
-        (_, 0, None) => format!("no {new}leak{above} in {all}"),
-        (_, 0, Some(classes)) => format!("{classes}, none of {all} alone"),
-        (_, 1, _) => format!("1 of {all} leaks"),
-        (_, failed, _) => format!("{failed} of {all} leak"),
-    };
-    text += &classes.filter(|_| failed > 0).map_or_else(String::new, |classes| format!(", {classes}"));
-    let own = |test: &&TestReport| {
-        test.verdict == Verdict::NotJudged && !matches!(test.outcome, Outcome::Skipped | Outcome::Passed)
-    };
+    let counts = Counts::of(report);
+    let mut text = counts.leaking(report);
     let over = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
     // A failure must not begin with "no leak".
-    for (count, of, what) in [(over, "suite", "over the threshold"), (dumps, "heap dump", "with leaks")] {
+    for (count, of, what) in
+        [(over, "suite", "over the threshold"), (counts.dumps, "heap dump", "with leaks")]
+    {
         if count > 0 {
             text = format!("{} {what}, {text}", format_number_of(count, of));
         }
     }
+    let with = |verdict| report.entries().filter(|entry| entry.verdict == verdict).count();
+    let fails_itself = |test: &TestReport| {
+        test.verdict == Verdict::NotJudged && !matches!(test.outcome, Outcome::Skipped | Outcome::Passed)
+    };
     for (count, what) in [
         (with(Verdict::Error), "not measured"),
         (with(Verdict::Warn), "to look at"),
-        (known, "with leaks that the base has too"),
-        (waived, "with waived leaks"),
-        (allowed, "with an allowed amount left"),
-        (if judged { unscreened } else { 0 }, "not judged"),
-        (tests().filter(own).count(), "failed by itself"),
-        (tests().filter(|test| test.outcome == Outcome::Skipped).count(), "skipped"),
+        (counts.known, "with leaks that the base has too"),
+        (counts.waived, "with waived leaks"),
+        (counts.allowed, "with an allowed amount left"),
+        (if counts.judged { tests(report, is_unscreened) } else { 0 }, "not judged"),
+        (tests(report, fails_itself), "failed by itself"),
+        (tests(report, |test| test.outcome == Outcome::Skipped), "skipped"),
     ] {
         if count > 0 {
             text += &format!(", {count} {what}");
@@ -96,10 +58,94 @@ pub(crate) fn headline(report: &RunReport) -> String {
     if warns > 0 {
         text += &format!(", {} to look at", format_number_of(warns, "suite"));
     }
-    if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && tests().count() > 0 {
+    if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && counts.tests > 0 {
         text += ", not everything was measured";
     }
     text + &crate::base::of_run(report)
+}
+
+/// Number of these tests, without test classes.
+fn tests(report: &RunReport, is: impl Fn(&TestReport) -> bool) -> usize {
+    report.entries().filter(|entry| !entry.is_class && is(entry)).count()
+}
+
+/// How many tests and other entries of a report leak.
+struct Counts {
+    tests: usize,
+    /// Whether anything was judged.
+    judged: bool,
+    passed: usize,
+    failed: usize,
+    /// Test classes that leak as a whole.
+    classes: usize,
+    /// Heap dumps with leaks.
+    dumps: usize,
+    /// With leaks that the base has too.
+    known: usize,
+    /// With waived leaks.
+    waived: usize,
+    /// With leaks that their thresholds allow.
+    allowed: usize,
+}
+
+impl Counts {
+    fn of(report: &RunReport) -> Self {
+        let failing = || report.entries().filter(|entry| entry.verdict == Verdict::Fail);
+        let failed = failing().filter(|entry| !entry.is_class).count();
+        let dumps = failing().filter(|entry| entry.is_heap_dump()).count();
+        let leaks = |entry: &TestReport, is: fn(&Leak) -> bool| entry.leaks.iter().any(is);
+        let is_allowed = |entry: &TestReport| {
+            let passes = entry.verdict == Verdict::Pass && entry.against_base.is_none();
+            passes && (leaks(entry, |leak| leak.waiver.is_none()) || leaves_allowed(entry))
+        };
+        Self {
+            tests: tests(report, |_| true),
+            judged: report.entries().any(|entry| entry.verdict != Verdict::NotJudged),
+            passed: tests(report, |test| test.verdict == Verdict::Pass),
+            failed,
+            classes: failing().count() - failed - dumps,
+            dumps,
+            known: told_once(report, |entry| entry.verdict == Verdict::Pass && entry.against_base.is_some()),
+            waived: told_once(report, |entry| leaks(entry, |leak| leak.waiver.is_some())),
+            allowed: told_once(report, is_allowed),
+        }
+    }
+
+    /// The beginning of the headline.
+    fn leaking(&self, report: &RunReport) -> String {
+        let all = format_number_of(self.tests, "test");
+        let classes = match self.classes {
+            0 => None,
+            1 => Some("1 test class leaks as a whole".to_owned()),
+            more => Some(format!("{more} test classes leak as a whole")),
+        };
+        let new = if self.known > 0 { "new " } else { "" };
+        let above = match (self.waived, self.allowed) {
+            (0, 0) => "",
+            (_, 0) => " without a waiver",
+            _ => " above its threshold",
+        };
+        let text = match (self.tests, self.failed, &classes) {
+            (0, ..) if report.as_shard().is_some() && report.verdict != Verdict::Error => {
+                "this shard has no test".to_owned()
+            }
+            (0, ..) => "no test ran".to_owned(),
+            _ if !self.judged => format!("nothing was judged of {all}"),
+            // The others were not judged, or may leak.
+            (_, 0, None) if self.passed == 0 => all,
+            (count, 0, None) if self.passed < count => {
+                format!("no {new}leak{above} in {} of {all}", self.passed)
+            }
+            (_, 0, None) => format!("no {new}leak{above} in {all}"),
+            (_, 0, Some(classes)) => format!("{classes}, none of {all} alone"),
+            (_, 1, _) => format!("1 of {all} leaks"),
+            (_, failed, _) => format!("{failed} of {all} leak"),
+        };
+        match classes {
+            Some(classes) if self.failed > 0 => format!("{text}, {classes}"),
+            _ => text,
+        }
+    }
 }
 
 /// Number of tests, and of test classes none of whose tests is among them: a class has the leaks of its tests, too.
