@@ -119,19 +119,7 @@ fn test_case(
     attached: Option<&String>,
 ) -> (TestCase, Extra) {
     let (class, name) = class_and_name(suite, test);
-    let (name, time) = (attribute(name), milliseconds(test.duration_s));
-    let message = attribute(&if test.verdict == Verdict::Fail { in_short(test) } else { reason(test) });
-    let mut case = match (test.verdict, test.outcome) {
-        (Verdict::Fail, _) => TestCaseBuilder::failure(&name, time, "leak", &message),
-        (_, Outcome::Crashed) => TestCaseBuilder::error(&name, time, "crashed", &message),
-        (_, Outcome::TimedOut) => TestCaseBuilder::error(&name, time, "timed out", &message),
-        (Verdict::Error, _) => TestCaseBuilder::error(&name, time, "not measured", &message),
-        (_, Outcome::Failed) => TestCaseBuilder::failure(&name, time, "test", &message),
-        (_, Outcome::Skipped) => TestCaseBuilder::skipped_with_cause(&name, "skipped", &message),
-        (Verdict::Pass | Verdict::Warn | Verdict::NotJudged, Outcome::Passed) => {
-            TestCaseBuilder::success(&name, time)
-        }
-    };
+    let mut case = with_result(name, test);
     case.set_classname(&attribute(&class));
     let text = match test.verdict {
         Verdict::Pass | Verdict::NotJudged => test_body(test, style),
@@ -155,6 +143,23 @@ fn test_case(
     }
     let reruns = if test.verdict == Verdict::Fail { reruns::of(test) } else { Vec::new() };
     (case.build(), Extra { properties: test_properties(test), reruns, ..Extra::default() })
+}
+
+/// A test case with its result in the words of JUnit.
+fn with_result(name: &str, test: &TestReport) -> TestCaseBuilder {
+    let (name, time) = (attribute(name), milliseconds(test.duration_s));
+    let message = attribute(&if test.verdict == Verdict::Fail { in_short(test) } else { reason(test) });
+    match (test.verdict, test.outcome) {
+        (Verdict::Fail, _) => TestCaseBuilder::failure(&name, time, "leak", &message),
+        (_, Outcome::Crashed) => TestCaseBuilder::error(&name, time, "crashed", &message),
+        (_, Outcome::TimedOut) => TestCaseBuilder::error(&name, time, "timed out", &message),
+        (Verdict::Error, _) => TestCaseBuilder::error(&name, time, "not measured", &message),
+        (_, Outcome::Failed) => TestCaseBuilder::failure(&name, time, "test", &message),
+        (_, Outcome::Skipped) => TestCaseBuilder::skipped_with_cause(&name, "skipped", &message),
+        (Verdict::Pass | Verdict::Warn | Verdict::NotJudged, Outcome::Passed) => {
+            TestCaseBuilder::success(&name, time)
+        }
+    }
 }
 
 /// The charts of every test, for GitLab and for Jenkins' junit-attachments. GitLab shows the first, which is the
