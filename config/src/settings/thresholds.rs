@@ -218,25 +218,18 @@ fn parts(
         }
         EntryFile::Table(file) => file,
     };
-    if let (Some(fail), Some(limit)) = (&fail, &limit) {
-        reader
-            .error(&limit.span, "`limit` and `fail` mean the same")
-            .label("again here")
-            .context(&fail.span, "first here")
-            .hint(Some("keep one of them"));
-    }
-    if fail.is_none() && limit.is_none() && warn.is_none() && !reader.has_error_below(span) {
+    let fail = fail_or_limit(fail, limit, reader);
+    if fail.is_none() && warn.is_none() && !reader.has_error_below(span) {
         reader
             .error(span, format!("the threshold of `{}` has no limit", metric.name()))
             .label("expected `fail` or `warn`")
             .hint(Some("write `{ fail: 64 KiB }`, or `off` for no threshold"));
     }
     let relative = against.is_some();
-    let failing = fail.or(limit);
-    let checked_fail = failing.as_ref().and_then(|amount| check_limit(metric, amount, relative, reader));
+    let checked_fail = fail.as_ref().and_then(|amount| check_limit(metric, amount, relative, reader));
     let checked_warn = warn.as_ref().and_then(|amount| check_limit(metric, amount, relative, reader));
     if let (Some(Limit::Absolute(fails)), Some(Limit::Absolute(warns)), Some(failing), Some(warning)) =
-        (checked_fail, checked_warn, &failing, &warn)
+        (checked_fail, checked_warn, &fail, &warn)
         && warns >= fails
     {
         reader
@@ -245,9 +238,28 @@ fn parts(
             .context(&failing.span, "fails here already")
             .hint(Some("make `warn` smaller than `fail`"));
     }
-    let per = match per {
-        None => Per::Iteration,
-        Some(At { value: PerFile::Iteration, .. }) => Per::Iteration,
+    Some((check_per(per, of_tests, reader), checked_fail, checked_warn))
+}
+
+/// `limit` is another name of `fail`.
+fn fail_or_limit(
+    fail: Option<At<Amount>>,
+    limit: Option<At<Amount>>,
+    reader: &mut Reader<'_>,
+) -> Option<At<Amount>> {
+    if let (Some(fail), Some(limit)) = (&fail, &limit) {
+        reader
+            .error(&limit.span, "`limit` and `fail` mean the same")
+            .label("again here")
+            .context(&fail.span, "first here")
+            .hint(Some("keep one of them"));
+    }
+    fail.or(limit)
+}
+
+fn check_per(per: Option<At<PerFile>>, of_tests: bool, reader: &mut Reader<'_>) -> Per {
+    match per {
+        None | Some(At { value: PerFile::Iteration, .. }) => Per::Iteration,
         Some(At { value: PerFile::Test, .. }) => Per::Test,
         Some(At { value: PerFile::Suite, span }) => {
             if of_tests {
@@ -258,8 +270,7 @@ fn parts(
             }
             Per::Suite
         }
-    };
-    Some((per, checked_fail, checked_warn))
+    }
 }
 
 fn check_limit(
