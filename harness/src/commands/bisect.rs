@@ -154,25 +154,13 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
     let on = elsewhere.map_or_else(String::new, |branch| {
         format!("# These are commits of the branch {}.\n", branch.replace(char::is_control, " "))
     });
-    let (suite, test) = test.split_once("::").unwrap_or(("", test));
     let times = runs_of_a_step(if *disagreed { rate.min(0.5) } else { *rate }, *between);
     if *between == Some(0) && times == 1 {
         return Ok(format!(
             "{on}# {leak} came with {first}: the commit before it, {clean}, was measured without it\n"
         ));
     }
-    let bisect = if times > 1 { format!("--bisect={times}") } else { "--bisect".to_owned() };
-    let mut run = format!("memgate run {bisect} --leak {} --filter {}", quoted(leak), quoted(&filter(test)));
-    // The names of a suite's several executables follow its own name.
-    let configured = suite.split('/').next().unwrap_or_default();
-    let mut comment = String::new();
-    if suites.contains(&configured) {
-        run += &format!(" --suite {}", quoted(configured));
-    } else {
-        run += " -- COMMAND";
-        let suite = suite.replace(char::is_control, " ");
-        comment = format!("# COMMAND is what runs the tests of {suite}.\n");
-    }
+    let (run, mut comment) = command_of_a_step(leak, test, times, suites);
     let seen = match disagreed {
         true => "Not all runs of a commit saw it".to_owned(),
         false => format!("{:.0} % of the measured commits saw it", 100.0 * rate),
@@ -209,6 +197,20 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
          git bisect reset\n",
         quoted(&format!("BUILD || exit {SKIP}; {run}"))
     ))
+}
+
+/// The run of a step, and what its placeholder means.
+fn command_of_a_step(leak: &str, test: &str, times: u32, suites: &[&str]) -> (String, String) {
+    let (suite, test) = test.split_once("::").unwrap_or(("", test));
+    let bisect = if times > 1 { format!("--bisect={times}") } else { "--bisect".to_owned() };
+    let run = format!("memgate run {bisect} --leak {} --filter {}", quoted(leak), quoted(&filter(test)));
+    // The names of a suite's several executables follow its own name.
+    let configured = suite.split('/').next().unwrap_or_default();
+    if suites.contains(&configured) {
+        return (format!("{run} --suite {}", quoted(configured)), String::new());
+    }
+    let suite = suite.replace(char::is_control, " ");
+    (format!("{run} -- COMMAND"), format!("# COMMAND is what runs the tests of {suite}.\n"))
 }
 
 /// The filter for a test; for the fixture of a suite, or a test class, for all its tests. The types of parameters
