@@ -62,17 +62,14 @@ pub(super) fn send(
     });
     // Do not wait for a pending name look-up.
     runtime.shutdown_background();
-    let Left { refused, waiting } = left;
-    let words = refused.iter().map(|(to, why)| format!("not to {to}: {why}"));
-    let words = words.chain(waiting.iter().map(|(to, why)| format!("not yet to {to}: {why}")));
-    let said = words.chain(outcome.as_ref().err().cloned()).collect::<Vec<_>>().join("; ");
     let password = password.unwrap_or_default();
     // The form in which PLAIN sends it, with the user's name; a server may repeat its input.
     let plain = format!("\0{}\0{password}", server.user.as_deref().unwrap_or_default());
-    let said = without(&said, &[password, &plain]);
+    let said = without(&left.told(outcome.as_ref().err()), &[password, &plain]);
     // Puts the text on one line, whatever the server sent.
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = if said.is_empty() { said } else { format!("{sent} of {all} mails sent: {said}") };
+    let Left { refused, waiting } = left;
     // A server that refuses everybody may be refusing the sender, which can be fixed.
     let nobody = handed.is_empty() && !refused.is_empty();
     if !nobody {
@@ -92,6 +89,13 @@ struct Left {
 impl Left {
     fn len(&self) -> usize {
         self.refused.len() + self.waiting.len()
+    }
+
+    /// Who got no mail, and why sending ended early.
+    fn told(&self, failure: Option<&String>) -> String {
+        let refused = self.refused.iter().map(|(to, why)| format!("not to {to}: {why}"));
+        let waiting = self.waiting.iter().map(|(to, why)| format!("not yet to {to}: {why}"));
+        refused.chain(waiting).chain(failure.cloned()).collect::<Vec<_>>().join("; ")
     }
 }
 
