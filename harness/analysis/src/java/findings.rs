@@ -112,9 +112,7 @@ impl Findings {
         let explained = holders(record, test);
         let project = project_of(test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
-        // One flag for classes that grow only by bytes, and one for classes that grow by count. A table between two
-        // doublings has not paused while its entries grow.
-        let (mut paused, mut counted, mut stalled, mut few_steps) = ([false; 2], false, false, false);
+        let mut pauses = Pauses::default();
         let mut unheld = Vec::new();
         let grown = grown(record, test, warm_up);
         let classes = Classes {
@@ -133,16 +131,15 @@ impl Findings {
             match classes.look(series) {
                 Seen::Over => {}
                 Seen::Open { class, bytes, rises_rarely } => {
-                    few_steps |= rises_rarely;
+                    pauses.few_steps |= rises_rarely;
                     findings.cannot_tell(class, bytes);
                 }
                 Seen::Stalled { class, bytes } => {
-                    stalled = true;
+                    pauses.stalled = true;
                     findings.cannot_tell(class, bytes);
                 }
                 Seen::Grows { growing, by_count, has_paused, noise } => {
-                    paused[usize::from(by_count)] |= has_paused;
-                    counted |= by_count;
+                    pauses.add(by_count, has_paused);
                     match noise {
                         None => findings.growing.push(growing),
                         Some(Noise::Unheld) => unheld.push(growing),
@@ -172,9 +169,41 @@ impl Findings {
         findings.leave_groups_of_frameworks(record, test);
         findings.what_is_known(&explained);
         findings.grown_bytes += findings.growing.iter().map(|growing| growing.grown_bytes).sum::<f64>();
-        // If something certainly leaks, it does not matter whether a step or two of others were all.
-        findings.paused = paused[usize::from(counted)] || stalled || few_steps && findings.growing.is_empty();
+        findings.paused = pauses.may_be_over(!findings.growing.is_empty());
         findings
+    }
+}
+
+/// Which growth of a test has paused.
+#[derive(Default)]
+struct Pauses {
+    /// A class that grows only by bytes.
+    of_bytes: bool,
+    /// A class that grows by count.
+    of_counts: bool,
+    /// Some class grows by count.
+    any_counts: bool,
+    /// Classes that stopped, though not for long enough to be sure.
+    stalled: bool,
+    /// Classes that rose only in a step or two.
+    few_steps: bool,
+}
+
+impl Pauses {
+    fn add(&mut self, by_count: bool, has_paused: bool) {
+        self.any_counts |= by_count;
+        if by_count {
+            self.of_counts |= has_paused;
+        } else {
+            self.of_bytes |= has_paused;
+        }
+    }
+
+    /// May the growth be over? A table between two doublings has not paused while its entries grow. If something
+    /// certainly leaks, it does not matter whether a step or two of others were all.
+    const fn may_be_over(&self, something_leaks: bool) -> bool {
+        let paused = if self.any_counts { self.of_counts } else { self.of_bytes };
+        paused || self.stalled || self.few_steps && !something_leaks
     }
 }
 
