@@ -18,7 +18,7 @@ use rustix::fs::{OFlags, StatVfsMountFlags};
 use sha2::{Digest, Sha256};
 
 /// Path of another agent to use instead of the embedded one.
-pub(crate) const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
+const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
 
 /// Path of a folder with an agent for each Android ABI: `arm64-v8a/libmemgate_agent.so`.
 pub(crate) const ANDROID_AGENT_VARIABLE: &str = "MEMGATE_ANDROID_AGENT";

@@ -30,9 +30,9 @@ use crate::https;
 use crate::output::{Console, QUIET};
 
 /// The variable with a token that the CI system has signed.
-pub(crate) const ID_TOKEN: &str = "MEMGATE_ID_TOKEN";
+const ID_TOKEN: &str = "MEMGATE_ID_TOKEN";
 /// Variables with the address at which GitHub signs a token on request, and the secret that identifies this job.
-pub(crate) const GITHUB_SIGNS: [&str; 2] = ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"];
+const GITHUB_SIGNS: [&str; 2] = ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"];
 
 /// The variables used for mail, webhooks and uploads, and those with which CI systems sign uploads. A test may itself
 /// need GitHub's: they belong to memgate only if it has no token.

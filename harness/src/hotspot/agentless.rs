@@ -28,7 +28,7 @@ use super::attach::{AttachError, Attached};
 use super::spool::Spool;
 
 /// The system property with the path of our socket for the launcher.
-pub(crate) const PROPERTY: &str = "memgate.socket";
+const PROPERTY: &str = "memgate.socket";
 /// The virtual machine option that enables the attach listener.
 pub(crate) const OPTION: &str = "-XX:+StartAttachListener";
 /// The virtual machine begins to listen only after its start: number of attempts, and the time between them.

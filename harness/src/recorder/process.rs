@@ -25,7 +25,7 @@ use crate::proc_fs::{self, MAX_ENTRIES};
 use crate::reading::stream::{Reader, StreamError};
 
 /// Minimum interval between samples.
-pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// A guest that does not wait at its boundaries does not wake us: its boundaries are read at least this often, whatever
 /// the sample interval.
 const READ_EVERY: Duration = Duration::from_secs(1);

@@ -95,7 +95,7 @@ pub(crate) fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
 }
 
 /// `reason_beside_figures` is everything without the form `48.0 KiB per iteration (allowed 0 B)`.
-pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
+fn figures_are_told_from_words(report: RunReport) -> RunReport {
     let words = |part: &'_ str| match part.split_once(" (allowed ") {
         Some((figure, rest))
             if PER.iter().any(|per| figure.ends_with(per)) && !figure.starts_with("inconclusive") =>
@@ -151,7 +151,7 @@ pub(super) fn repeated_alone(screen: ProcessRecord, again: impl Into<ProcessInpu
     confirmed_by(screen, ConfirmationInput::Repeated(Arc::new(again.into())))
 }
 
-pub(super) fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
+fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
     let mut suite = suite(vec![screen.into()]);
     suite.confirmations.insert(TEST.to_owned(), confirmation);
     run_of(suite)

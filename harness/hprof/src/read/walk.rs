@@ -38,7 +38,7 @@ const TRACE: u8 = 0x05;
 /// One heap in one record.
 pub(crate) const HEAP_DUMP: u8 = 0x0c;
 /// A part of a heap.
-pub(crate) const HEAP_DUMP_SEGMENT: u8 = 0x1c;
+const HEAP_DUMP_SEGMENT: u8 = 0x1c;
 /// The last record.
 pub(crate) const HEAP_DUMP_END: u8 = 0x2c;
 

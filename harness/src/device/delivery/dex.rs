@@ -16,7 +16,7 @@ use memgate_launch::{self as local, Launch, LaunchError, Stream};
 use crate::agent::embedded::{ANDROID_JAR, EmbeddedError, android_jar};
 
 /// Variable with the path of the jar of D8 or R8.
-pub const D8_VARIABLE: &str = "MEMGATE_D8";
+const D8_VARIABLE: &str = "MEMGATE_D8";
 /// Variables with the path of the Android SDK.
 const SDKS: [&str; 2] = ["ANDROID_HOME", "ANDROID_SDK_ROOT"];
 const D8: &str = "com.android.tools.r8.D8";
