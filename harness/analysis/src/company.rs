@@ -375,7 +375,7 @@ mod tests {
         for i in 0..10_000 {
             for test in ["A.before", "A.suspect"] {
                 p.run(test, i, |p| p.alloc(1, leak, 1));
-                p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                p.pass_to(&mut observer);
                 let elapsed = Duration::from_millis(iteration_ms * u64::from(i + 1));
                 if company.observe(observer.record(), elapsed) == Next::Stop {
                     return observer.record().windows_of("A.suspect").count();

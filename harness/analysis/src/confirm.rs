@@ -368,7 +368,7 @@ mod tests {
         let mut confirmation = Confirmation::new(policy, "engine", "A.a");
         for i in 0..10_000 {
             p.run("A.a", i, |p| body(p, i));
-            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            p.pass_to(&mut observer);
             let elapsed = Duration::from_millis(iteration_ms * u64::from(i + 1));
             if confirmation.observe(observer.record(), elapsed) == Next::Stop {
                 return i as usize + 1;
@@ -469,7 +469,7 @@ mod tests {
         let mut hunt = Confirmation::new(&GatePolicy::default(), "engine", "A.a").hunting(time);
         for i in 0..10_000 {
             p.run("A.a", i, |p| body(p, i));
-            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            p.pass_to(&mut observer);
             if hunt.observe(observer.record(), Duration::from_millis(u64::from(i + 1))) == Next::Stop {
                 return i as usize + 1;
             }

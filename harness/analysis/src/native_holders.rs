@@ -387,7 +387,7 @@ mod tests {
                 p.free(4, 32, 1);
             });
         }
-        p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        p.pass_to(&mut observer);
         assert_eq!(stacks_that_grew(observer.record()), [2, 1]);
     }
 

@@ -274,7 +274,7 @@ mod tests {
         let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
         for i in 0..3000 {
             jvm.window("A", "a", i, |jvm| body(jvm, i));
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             let elapsed = Duration::from_millis(iteration_ms * u64::from(i + 1));
             let next = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
             if next != Next::Continue {
@@ -373,7 +373,7 @@ mod tests {
         let mut said = Vec::new();
         for i in 0..30 {
             jvm.window("A", "a", i, |jvm| jvm.tiles(1));
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             let elapsed = Duration::from_millis(100 * u64::from(i + 1));
             let next = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
             said.push((next, confirmation.may_give_way(observer.record(), next)));
@@ -393,7 +393,7 @@ mod tests {
             let mut said = Vec::new();
             for i in 0..iterations + 9 {
                 jvm.window("A", "a", i, |jvm| jvm.tiles(tiles(i)));
-                jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                jvm.pass_to(&mut observer);
                 let next =
                     confirmation.observe(observer.record(), Duration::from_millis(i.into()), Duration::ZERO);
                 if i < iterations {
@@ -478,7 +478,7 @@ mod tests {
                 }
                 Some(_) => (),
             });
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             let elapsed = Duration::from_millis(200 * u64::from(i + 1));
             match confirmation.observe(observer.record(), elapsed, Duration::ZERO) {
                 Next::Explain => asked = Some(i),
@@ -538,7 +538,7 @@ mod tests {
                     );
                 }
             });
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             let elapsed = Duration::from_millis(100 * u64::from(i + 1));
             last = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
             match last {

@@ -265,12 +265,15 @@ impl Jvm {
         self.cut()
     }
 
-    pub(crate) fn cut(self) -> ProcessRecord {
+    pub(crate) fn cut(mut self) -> ProcessRecord {
         let mut observer = Observer::new();
-        for (frame, t_ns) in self.frames {
-            observer.push(frame, t_ns);
-        }
+        self.pass_to(&mut observer);
         observer.into_record()
+    }
+
+    /// Passes on the frames that came since the last call, like a reader of a stream that grows.
+    pub(crate) fn pass_to(&mut self, observer: &mut Observer) {
+        self.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
     }
 }
 

@@ -224,7 +224,7 @@ mod tests {
         let mut hunt = JavaHunt::new(&policy, "loaders", "A", TIME);
         for i in 0..1000 {
             jvm.window("A", "", 50 * i, |jvm| (50 * i..50 * (i + 1)).for_each(|n| body(jvm, n)));
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             let elapsed = Duration::from_millis(100 * u64::from(i + 1));
             if hunt.observe(observer.record(), elapsed) == Next::Stop {
                 return (i as usize + 1, java_hunted(observer.record(), "loaders", "A", &policy));

@@ -119,7 +119,7 @@ mod tests {
     /// For each window: the description if memory ran out in it.
     fn said(mut jvm: Jvm) -> Vec<Option<String>> {
         let mut observer = Observer::new();
-        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        jvm.pass_to(&mut observer);
         let record = observer.into_record();
         let of = |w: &Window| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described);
         record.windows.iter().map(of).collect()

@@ -162,7 +162,7 @@ mod tests {
         let mut confirmation = NativeConfirmation::new(&GatePolicy::default(), "engine", "A.a");
         for i in 0..2000 {
             p.run("A.a", i, |p| body(p, i));
-            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            p.pass_to(&mut observer);
             confirmation.observe(observer.record());
             // A second end of the same execution.
             confirmation.observe(observer.record());

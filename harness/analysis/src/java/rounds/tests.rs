@@ -37,7 +37,7 @@ fn rounds_of_tests(
                 jvm.window("PageTest", test, round, |jvm| body(jvm, test, round));
                 measured[at] += 1;
             }
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             watch.observe(observer.record());
             if watch.is_done("PageTest", test) {
                 done.insert(id);
@@ -203,7 +203,7 @@ fn later_rounds_are_of_suspects_alone() {
                 "FillTest" => jvm.add("com.example.Page", 7, 24),
                 _ => jvm.remove("com.example.Page", 7, 24),
             });
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             watch.observe(observer.record());
             !watch.is_done(class, "")
         });
@@ -243,7 +243,7 @@ fn what_goes_once_within_a_round_hides_no_leak() {
                     jvm.threads.drain(1..3);
                 }
             });
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             watch.observe(observer.record());
             !watch.is_done(class, "")
         });
@@ -264,7 +264,7 @@ fn rounds_of(body: impl Fn(&mut Jvm, u32)) -> (u32, Option<String>) {
     jvm.add("com.example.Tile", 20, 24);
     let last = (0..ROUNDS_OF_LITERALS).find(|&round| {
         jvm.window("PoolTest", "", round, |jvm| body(jvm, round));
-        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        jvm.pass_to(&mut observer);
         watch.observe(observer.record());
         watch.is_done("PoolTest", "")
     });
@@ -314,7 +314,7 @@ fn rounds_of_strings(each: u64, until: u32, other: bool, round_ms: u64) -> (u32,
                 jvm.add("com.example.Tile", u64::from(other), 24);
             }
         });
-        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        jvm.pass_to(&mut observer);
         watch.observe(observer.record());
         watch.is_done("EmptyTest", "")
     });
@@ -330,7 +330,7 @@ fn two_rounds_warm_up() {
     for round in 0..3 {
         assert!(!watch.is_warm(), "before round {round}");
         jvm.window("EmptyTest", "", round, |_| ());
-        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        jvm.pass_to(&mut observer);
         watch.observe(observer.record());
     }
     assert!(watch.is_warm());
@@ -426,7 +426,7 @@ fn what_runs_behind_a_suspect_is_suspect_if_that_one_does_not_grow_alone() {
                     jvm.add("com.example.Tile", 1, 24);
                 }
             });
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             watch.observe(observer.record());
             if watch.is_done(class, "") {
                 done.insert(class, round + 1);
@@ -491,7 +491,7 @@ fn what_runs_behind_a_suspect_is_suspect_for_counters_too() {
                 "com.example.KeepsTest" if round == 0 => jvm.jni_globals += 1,
                 _ => {}
             });
-            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            jvm.pass_to(&mut observer);
             watch.observe(observer.record());
             !watch.is_done(class, "")
         });
