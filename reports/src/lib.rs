@@ -7,12 +7,23 @@
 //! make one file, [`charts`] makes many, [`mail`] and [`chat`] make messages. A reporter that fails does not stop the
 //! others. The harness delivers the results: to files, an SMTP server, webhooks.
 //!
-//! Texts that several reporters share have one place: `culprit` has the leaking function and the amount, `summary` the
-//! run in one line and its reasons, `names` readable names of functions, `words` and `human` the words for counts,
-//! verdicts and stacks, `figures` those for metrics, `holder` the holder of a Java object, `stacks` the leaked bytes by
-//! stack, `places` the line of a leak, `clean` the tests that take a line each, `rerun` the command for one test,
-//! [`Changes`] the changes since earlier runs. Every name from outside is made harmless for its format before it is
-//! written.
+//! Every name from outside is made harmless for its format before it is written.
+//!
+//! Texts that several reporters share have one place:
+//!
+//! | module | text |
+//! |---|---|
+//! | `summary` | the run in one line, and its reasons |
+//! | `culprit` | the leaking function and the amount |
+//! | `words`, `human` | counts, verdicts, stacks |
+//! | `figures` | metrics |
+//! | `names` | readable names of functions |
+//! | `holder` | the holder of a Java object |
+//! | `stacks` | the leaked bytes by stack |
+//! | `places` | the line of a leak |
+//! | `clean` | the tests that take a line each |
+//! | `rerun` | the command for one test |
+//! | [`Changes`] | the changes since earlier runs |
 #![forbid(unsafe_code)]
 
 mod base;
