@@ -1,10 +1,10 @@
 //! Builds the agent and puts it where `src/agent/embedded.rs` takes it in.
 //!
-//! The agent is a workspace member with a profile of its own (no unwinding, one code unit), and a
-//! `cdylib` that exports `malloc` must not be linked into anything else: so it is built by a cargo
-//! of its own into a target folder of its own, `memgate-agent` below ours, where it stays cached
-//! for all profiles. `MEMGATE_AGENT_SO` names a finished one instead. The Java part is compiled
-//! where a `javac` is found; without one this memgate refuses JUnit suites.
+//! A second cargo builds the agent, for two reasons: the agent has a profile of its own (no
+//! unwinding, one code unit), and a `cdylib` that exports `malloc` must not be linked into anything
+//! else. Its target folder is `memgate-agent` below ours: there the agent stays cached for all
+//! profiles. `MEMGATE_AGENT_SO` names a finished agent instead. The Java part is compiled if a
+//! `javac` is found; without one this memgate refuses JUnit suites.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is how a build script speaks to cargo")]
 
 mod jars;
