@@ -295,9 +295,9 @@ impl<'a> Work<'a> {
         collections: Collections,
         progress: Progress<'_>,
     ) -> Result<Self, ReadError> {
-        let Heap { file, dump, graph } = heap;
+        let Heap { dump, graph, .. } = heap;
         let inspector = Inspector::new(dump, graph, rules);
-        let (device, process, locals) = before(file, dump, graph, rules, &inspector, progress)?;
+        let (device, process, locals) = before(heap, rules, &inspector, progress)?;
         let follow = Follow::new(dump, graph, rules, &device, locals, collections);
         Ok(Self { heap, rules, inspector, follow, device, process })
     }
@@ -387,13 +387,12 @@ impl<'a> Work<'a> {
 
 /// Reads what a search needs: the device, the process, and the local variables of threads.
 fn before(
-    file: &DumpFile,
-    dump: &Index,
-    graph: &Graph,
+    heap: &Heap,
     rules: &Rules,
     inspector: &Inspector<'_>,
     progress: Progress<'_>,
 ) -> Result<(Device, Option<String>, crate::search::Locals), ReadError> {
+    let Heap { file, dump, graph } = heap;
     let mut device = Device { android: false, ..Device::default() };
     device.sdk = inspector.static_number("android.os.Build$VERSION", "SDK_INT");
     device.android = device.sdk.is_some();
