@@ -9,6 +9,9 @@
 //! commits in which a leak of that rate would have shown with a probability of 99 %. p counts from its first sighting,
 //! and starts again after a gap so long that a leak of every second commit would have shown.
 //!
+//! Uncommitted changes **count until their commit is measured again**: then they are not in the tree any more, and what
+//! the runs of the commit show counts. If none of these judged a leak's tests, the leak that the changes had stays.
+//!
 //! A leak is **flaky** if it comes and goes. If its misses are so few blocks that chance arranges them like this with a
 //! probability of at most 1 %, commits fix it and bring it back: it is not flaky.
 
@@ -49,6 +52,8 @@ pub struct Observation {
     /// Key of what was measured: the commit, or the run itself if there is no commit. Runs with the same key must be
     /// consecutive.
     pub key: String,
+    /// That commit, or the one that uncommitted changes are based on, whose runs are before this one; empty: none.
+    pub commit: String,
     /// The run.
     pub run: i64,
     /// When it began, microseconds since 1970.
@@ -263,6 +268,19 @@ pub struct Fold {
     after: Bits,
     /// The commit whose runs are being added.
     commit: Option<Commit>,
+    /// The last commit.
+    #[serde(default)]
+    measured: Measured,
+}
+
+/// The runs of a commit.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Measured {
+    commit: String,
+    /// Start and number of the newest one.
+    newest: (i64, i64),
+    /// Any of them judged the leak's tests.
+    judged: bool,
 }
 
 /// All runs of one commit, so far.
@@ -310,8 +328,26 @@ pub fn fold(observations: &[Observation]) -> Option<Life> {
 }
 
 impl Fold {
+    /// Do these uncommitted changes no longer count, because their commit was measured later?
+    #[must_use]
+    pub fn is_void(&self, (key, commit): (&str, &str), at: (i64, i64), seen: bool) -> bool {
+        let Measured { commit: last, newest, judged } = &self.measured;
+        key != commit && last == commit && *newest > at && (*judged || !seen)
+    }
+
     /// Adds the next run of the line.
     pub fn push(&mut self, run: &Observation) {
+        let at = (run.at_us, run.run);
+        if self.is_void((&run.key, &run.commit), at, run.seen) {
+            return;
+        }
+        if run.key == run.commit {
+            if self.measured.commit != run.commit {
+                self.measured = Measured { commit: run.commit.clone(), newest: at, judged: false };
+            }
+            self.measured.newest = self.measured.newest.max(at);
+            self.measured.judged |= run.seen || run.judged;
+        }
         match &mut self.commit {
             Some(commit) if commit.key == run.key => commit.add(run),
             _ => {
@@ -556,25 +592,29 @@ mod tests {
     /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `y` its suite is, `-` a partial run
     /// without the test, `_` without the suite, `w` seen and waived, `(…)` runs of one commit.
     fn observations(script: &str) -> Vec<Observation> {
-        // `~` in front of a run: its changes are in no commit.
-        let mut is_run = false;
+        // In front of a run: `~` its changes are in no commit, `^` and that commit was measured again later.
+        let (mut is_run, mut is_old, mut measured) = (false, false, String::new());
         let (mut found, mut commit, mut inside) = (Vec::new(), 0, false);
         for c in script.chars() {
             match c {
                 '(' => (commit, inside) = (commit + 1, true),
                 ')' => inside = false,
                 '~' => is_run = true,
+                '^' => (is_run, is_old) = (true, true),
                 c => {
                     commit += i64::from(!inside);
                     let run = i64::try_from(found.len()).unwrap();
+                    let key = if std::mem::take(&mut is_run) {
+                        key_of_run(commit)
+                    } else {
+                        measured = format!("c{commit}");
+                        measured.clone()
+                    };
                     found.push(Observation {
-                        key: if std::mem::take(&mut is_run) {
-                            key_of_run(commit)
-                        } else {
-                            format!("c{commit}")
-                        },
+                        key,
+                        commit: measured.clone(),
                         run,
-                        at_us: run,
+                        at_us: if std::mem::take(&mut is_old) { run - 1000 } else { run },
                         seen: "#w".contains(c),
                         judged: "#w.".contains(c),
                         gone: c == 'x',
@@ -629,6 +669,21 @@ mod tests {
         assert_eq!((of("##~.."), of("##~.~..."), of("##~.#")), ("c4".into(), "c5".into(), String::new()));
         assert_eq!(of("#.#.#~........"), "c7", "of a leak that comes and goes, too");
         assert_eq!(told("##~...").len(), 3, "new, known, and fixed once");
+    }
+
+    /// Regression: a leak stayed fixed although the changes that fixed it were taken back.
+    #[test]
+    fn uncommitted_changes_count_until_their_commit_is_measured_again() {
+        for script in ["#^.", "(##)^.", "(#?)^.~#", "#?^."] {
+            let life = of(script);
+            let events: Vec<_> = life.events.iter().map(|event| event.state).collect();
+            assert!(life.state.is_alive() && !events.contains(&State::Fixed), "{script}");
+            assert!(!life.flaky, "{script}");
+        }
+        assert_eq!(of("#^.~.").fixed, "run-3", "newer changes count");
+        assert_eq!(of("##^#.").fixed, "c4");
+        assert_eq!(fold(&observations(".^#.")), None, "the commit does not have what its changes leaked");
+        assert_eq!(told("?^#"), [("new", "run-2".to_owned(), String::new())], "it did not judge the tests");
     }
 
     #[test]
@@ -736,7 +791,7 @@ mod tests {
 
         #[test]
         fn a_fold_that_is_kept_and_read_again_goes_on_as_if_it_never_was(
-            script in "([#.?xyw_-]|\\([#.?xyw_-]{1,3}\\)){1,120}",
+            script in "([~^]?[#.?xyw_-]|\\([#.?xyw_-]{1,3}\\)){1,120}",
             kept in proptest::collection::vec(any::<bool>(), 400),
         ) {
             let observations = observations(&script);

@@ -55,8 +55,10 @@ impl PlacedBy {
 pub struct Run {
     /// Its number.
     pub run: i64,
-    /// Its commit. Empty: there is none, or the tree had uncommitted changes.
+    /// Its commit, or the one that its uncommitted changes are based on. Empty: there is none.
     pub sha: String,
+    /// The tree had uncommitted changes.
+    pub dirty: bool,
     /// Number of its CI pipeline.
     pub pipeline: Option<u64>,
     /// When it began, microseconds since 1970.
@@ -203,7 +205,8 @@ pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> 
     Some(Base { sha: sha.to_owned(), before })
 }
 
-/// The runs of a line, oldest code first. Runs of one commit share a position and are consecutive.
+/// The runs of a line, oldest code first. Runs of one commit share a position and are consecutive. Runs with
+/// uncommitted changes follow the commit that these are based on, each with a position of its own.
 ///
 /// Commits of one chain are in the order of the chain. If chains fork (a branch was squashed or rebased, or merged main
 /// into itself and became main), the one with the newest commit comes last: it is the current branch. A commit without
@@ -224,14 +227,27 @@ pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
         single.into_iter().partition(|unit| counts && unit.pipeline.is_some());
     join(&mut line, numbered, PlacedBy::Pipeline, |unit| unit.pipeline);
     join(&mut line, timed, PlacedBy::Time, |unit| Some(unit.started_us));
-    let placed = |(place, (unit, by)): (usize, (Unit<'_>, PlacedBy))| {
-        let place = i64::try_from(place).unwrap_or(i64::MAX);
-        unit.runs.into_iter().map(move |run| Placed { run, place, by })
-    };
-    line.into_iter().enumerate().flat_map(placed).collect()
+    let (mut order, mut next) = (Vec::with_capacity(runs.len()), 0);
+    for (unit, by) in line {
+        let (changed, clean): (Vec<&Run>, Vec<&Run>) = unit.runs.iter().partition(|run| run.is_single());
+        order.extend(clean.iter().map(|run| Placed { run: run.run, place: next, by }));
+        next += i64::from(!clean.is_empty());
+        for run in changed {
+            order.push(Placed { run: run.run, place: next, by });
+            next += 1;
+        }
+    }
+    order
 }
 
-/// All runs of one commit, or one run without a commit.
+impl Run {
+    /// Does it have a position of its own?
+    const fn is_single(&self) -> bool {
+        self.dirty || self.sha.is_empty()
+    }
+}
+
+/// All runs of one commit and of changes to it, or one run without a commit.
 struct Unit<'r> {
     sha: &'r str,
     /// The lowest number: the same commit may be measured again much later.
@@ -239,14 +255,18 @@ struct Unit<'r> {
     /// The earliest start.
     started_us: i64,
     /// In the order of their start.
-    runs: Vec<i64>,
+    runs: Vec<&'r Run>,
 }
 
 impl Unit<'_> {
+    /// When its first run began, and the number of that.
+    fn first(&self) -> (i64, Option<i64>) {
+        (self.started_us, self.runs.first().map(|run| run.run))
+    }
+
     /// Order for units without a known chain.
     fn cmp_unchained(&self, other: &Self) -> Ordering {
-        let key = |unit: &Self| (unit.started_us, unit.runs.first().copied());
-        key(self).cmp(&key(other)).then_with(|| self.sha.cmp(other.sha))
+        self.first().cmp(&other.first()).then_with(|| self.sha.cmp(other.sha))
     }
 }
 
@@ -258,11 +278,11 @@ fn units(runs: &[Run]) -> Vec<Unit<'_>> {
         let next = units.len();
         let at = if run.sha.is_empty() { next } else { *known.entry(&run.sha).or_insert(next) };
         if let Some(unit) = units.get_mut(at) {
-            unit.runs.push(run.run);
+            unit.runs.push(run);
             unit.pipeline = [unit.pipeline, run.pipeline].into_iter().flatten().min();
         } else {
-            let Run { run, sha, pipeline, started_us } = run;
-            units.push(Unit { sha, pipeline: *pipeline, started_us: *started_us, runs: vec![*run] });
+            let Run { sha, pipeline, started_us, .. } = run;
+            units.push(Unit { sha, pipeline: *pipeline, started_us: *started_us, runs: vec![run] });
         }
     }
     units
@@ -285,7 +305,7 @@ fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
     }
     let pipeline = |part: &Vec<Unit<'_>>| part.iter().filter_map(|unit| unit.pipeline).min();
     let counts = parts.iter().all(|part| pipeline(part).is_some());
-    let measured = |part: &Vec<Unit<'_>>| part.iter().map(|unit| (unit.started_us, unit.runs.clone())).min();
+    let measured = |part: &Vec<Unit<'_>>| part.iter().map(Unit::first).min();
     parts.sort_by_cached_key(|part| (pipeline(part).filter(|_| counts), measured(part)));
     parts
 }
@@ -294,8 +314,7 @@ fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
 /// chain stay together, and the branch with the newest commit comes last.
 fn newest_last<'r>(chain: &Chain, part: Vec<Unit<'r>>) -> Vec<Unit<'r>> {
     let counts = part.iter().all(|unit| unit.pipeline.is_some());
-    let key =
-        |unit: &Unit<'r>| (unit.pipeline.filter(|_| counts), unit.started_us, unit.runs.first().copied());
+    let key = |unit: &Unit<'r>| (unit.pipeline.filter(|_| counts), unit.first());
     let mut newest: Vec<_> = part.iter().map(key).collect();
     // Position of the nearest measured ancestor of each commit; `part.len()` if there is none.
     let (none, mut nearest) = (part.len(), HashMap::<&str, usize>::new());
@@ -366,12 +385,14 @@ mod tests {
 
     use super::*;
 
-    /// `c3@30` is a run of commit c3 at time 30, `@30` one without a commit, `c3@30#7` one of pipeline 7.
+    /// `c3@30` is a run of commit c3 at time 30, `c3+@30` one with changes, `@30` one without a commit, `c3@30#7` one of
+    /// pipeline 7.
     fn run(number: usize, text: &str) -> Run {
         let (text, pipeline) = text.split_once('#').map_or((text, None), |(text, n)| (text, n.parse().ok()));
         let (sha, started) = text.split_once('@').unwrap();
         let run = i64::try_from(number).unwrap();
-        Run { run, sha: sha.to_owned(), pipeline, started_us: started.parse().unwrap() }
+        let (sha, dirty) = sha.strip_suffix('+').map_or((sha, false), |sha| (sha, true));
+        Run { run, sha: sha.to_owned(), dirty, pipeline, started_us: started.parse().unwrap() }
     }
 
     fn chain(chains: &[&[&str]]) -> Chain {
@@ -398,7 +419,11 @@ mod tests {
             ("old pipeline again", &["c1@10", "c5@20", "c1@99"][..], "c1@10 c1@99 c5@20"),
             ("overtaken pipeline", &["c5@10", "c3@20"], "c3@20 c5@10"),
             ("backwards", &["c5@1", "c4@2", "c2@3", "c1@4"], "c1@4 c2@3 c4@2 c5@1"),
-            ("changes in no commit", &["c1@10", "@15", "c5@20", "@5"], "@5 c1@10 @15 c5@20"),
+            ("no commit", &["c1@10", "@15", "c5@20", "@5"], "@5 c1@10 @15 c5@20"),
+            ("changes to an old commit", &["c1@10", "c5@20", "c1+@30"], "c1@10 c1+@30 c5@20"),
+            ("changes to one that nobody measured", &["c2@10", "c5@20", "c4+@30"], "c2@10 c4+@30 c5@20"),
+            ("changes and commit in turn", &["c5+@1", "c5@2", "c5+@3", "c5@4"], "c5@2 c5@4 c5+@1 c5+@3"),
+            ("changes, chain not known", &["x+@1", "@2", "x@3", "c5@4"], "x@3 x+@1 @2 c5@4"),
             ("chain not known, with number", &["c1@1#1", "x@9#3", "c5@2#5"], "c1@1#1 x@9#3 c5@2#5"),
             ("chain not known, no number", &["c1@1#1", "x@1", "c5@2#5"], "c1@1#1 x@1 c5@2#5"),
             ("numbers that none of the chain has", &["c1@1", "x@9#3", "c5@20"], "c1@1 x@9#3 c5@20"),
@@ -457,11 +482,14 @@ mod tests {
     #[test]
     fn runs_of_one_commit_share_a_place() {
         let known = chain(&[&["c2", "c1"]]);
-        let runs = ["c2@1", "c1@2", "c2@3", "@4"].iter().enumerate().map(|(n, text)| run(n, text));
-        let placed = order(&known, &runs.collect::<Vec<_>>());
+        let runs = ["c2@1", "c1@2", "c2@3", "@4", "c1+@5", "c1+@6"];
+        let placed = order(&known, &runs.iter().zip(0..).map(|(text, n)| run(n, text)).collect::<Vec<_>>());
         let told: Vec<_> = placed.iter().map(|placed| (placed.run, placed.place, placed.by)).collect();
-        let chain = PlacedBy::Chain;
-        assert_eq!(told, [(1, 0, chain), (0, 1, chain), (2, 1, chain), (3, 2, PlacedBy::Time)]);
+        let (chain, time) = (PlacedBy::Chain, PlacedBy::Time);
+        assert_eq!(
+            told,
+            [(1, 0, chain), (4, 1, chain), (5, 2, chain), (0, 3, chain), (2, 3, chain), (3, 4, time)]
+        );
     }
 
     #[test]
@@ -506,14 +534,17 @@ mod tests {
         #[test]
         fn order_of_arrival_changes_nothing(
             chains in proptest::collection::vec((0_u32..30, 1_u32..6), 0..8),
-            runs in proptest::collection::vec((0_u32..40, proptest::option::of(0_u64..9), 0_i64..50), 1..40),
+            runs in proptest::collection::vec(
+                (0_u32..40, proptest::bool::weighted(0.2), proptest::option::of(0_u64..9), 0_i64..50),
+                1..40,
+            ),
             seed in any::<u64>(),
         ) {
             let sha = |n: u32| if n < 32 { format!("c{n}") } else { String::new() };
             let runs: Vec<Run> = runs
                 .into_iter()
                 .zip(0..)
-                .map(|((n, pipeline, started_us), run)| Run { run, sha: sha(n), pipeline, started_us })
+                .map(|((n, dirty, pipeline, started_us), run)| Run { run, sha: sha(n), dirty, pipeline, started_us })
                 .collect();
             let told = |(n, deep): (u32, u32)| (0..=deep.min(n)).map(|back| sha(n - back)).collect();
             let chains: Vec<Vec<String>> = chains.into_iter().map(told).collect();

@@ -1,12 +1,14 @@
 //! A line of commits with a leak. Its runs arrive in any order: tests chain, order and fold together.
 
-use memgate_history::life::{Life, Observation, State, fold};
+use memgate_history::life::{Life, Observation, State, fold, key_of_run};
 use memgate_history::place::{Chain, Run, order};
 
-/// Data of a run: its commit, whether the leak was seen and its test judged, the number of ancestors in its clone.
+/// Data of a run: its commit, whether the tree had uncommitted changes, the leak was seen and its test judged, the number
+/// of ancestors in its clone.
 #[derive(Clone, Copy)]
 struct Told {
     commit: i64,
+    dirty: bool,
     seen: bool,
     judged: bool,
     depth: i64,
@@ -18,7 +20,7 @@ fn sha(commit: i64) -> String {
 }
 
 fn told(commit: i64, seen: bool) -> Told {
-    Told { commit, seen, judged: true, depth: 3, started_us: commit * 100 }
+    Told { commit, dirty: false, seen, judged: true, depth: 3, started_us: commit * 100 }
 }
 
 /// The life that the store would write after the last of `arrived`. Numbers of runs are those of the list.
@@ -31,6 +33,7 @@ fn life(arrived: &[(i64, Told)]) -> Option<Life> {
     let run = |(run, told): &(i64, Told)| Run {
         run: *run,
         sha: sha(told.commit),
+        dirty: told.dirty,
         pipeline: None,
         started_us: told.started_us,
     };
@@ -41,7 +44,8 @@ fn life(arrived: &[(i64, Told)]) -> Option<Life> {
         .map(|placed| {
             let (run, told) = arrived.iter().find(|(run, _)| *run == placed.run).expect("it is one of them");
             Observation {
-                key: sha(told.commit),
+                key: if told.dirty { key_of_run(*run) } else { sha(told.commit) },
+                commit: sha(told.commit),
                 run: *run,
                 at_us: told.started_us,
                 seen: told.seen,
@@ -118,4 +122,22 @@ fn a_late_run_of_an_earlier_commit_tells_where_the_leak_came_in() {
     assert_eq!(first(&script), Some(("c5".into(), "c9".into())));
     script.push(told(7, true));
     assert_eq!(first(&script), Some(("c5".into(), "c7".into())));
+}
+
+#[test]
+fn changes_to_an_old_commit_fix_nothing_that_came_later() {
+    let mut script = vec![told(1, false), told(2, false), told(3, true)];
+    let change = |commit, started_us, seen| Told { dirty: true, started_us, ..told(commit, seen) };
+    script.extend([change(2, 400, false), change(1, 500, false)]);
+    let expected = life(&numbered(&script)).expect("it was seen");
+    assert_eq!((expected.state, expected.clean.as_str(), expected.flaky), (State::New, "c2", false));
+    // Changes that fixed it, and were taken back.
+    script.extend([change(3, 600, false), Told { started_us: 700, ..told(3, true) }]);
+    let script = numbered(&script);
+    for seed in 0..20 {
+        let mixed: Vec<_> = shuffled(script.len(), seed).into_iter().map(|at| script[at]).collect();
+        assert_eq!(life(&mixed).map(|life| (life.state, life.events.len())), Some((State::New, 1)), "{seed}");
+    }
+    let before = life(&script[..script.len() - 1]).map(|life| (life.state, life.fixed));
+    assert_eq!(before, Some((State::Fixed, key_of_run(5))));
 }

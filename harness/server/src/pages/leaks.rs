@@ -77,7 +77,9 @@ pub fn leak(view: &LeakView) -> String {
         }
         html.markup("<h2>Lines</h2>");
         if view.lines.is_empty() {
-            html.markup("<p>seen in reviews only: no line has it</p>");
+            html.markup(
+                "<p>no line has it: seen only in reviews, or in uncommitted changes that are gone</p>",
+            );
         } else {
             lines(html, view);
             html.markup("<h2>What happened</h2>");

@@ -206,7 +206,10 @@ impl Adding<'_> {
         let on_line = manifest.is_on_a_line();
         let selection = manifest.selection.clamp(0, MOST_SELECTION);
         let is_partial = manifest.partial || selection != 0 || !record.is_whole;
-        let of_line = LineRun { run, key, started_us, roster, is_partial, look: record.look, selection };
+        let commit = manifest.commit.as_ref().map_or_else(String::new, |commit| commit.sha.clone());
+        let look = record.look;
+        let of_line =
+            LineRun { run, key, commit: commit.clone(), started_us, roster, is_partial, look, selection };
         let ends = Ends::of(now_us, on_line);
         let line = (branch, environment);
         self.insert_run(manifest, record, &of_line, line, (run_key, body_digest), (now_us, ends.figures))
@@ -224,7 +227,8 @@ impl Adding<'_> {
             .await?;
         let at = place::Run {
             run,
-            sha: manifest.measured_commit().unwrap_or_default().to_owned(),
+            sha: commit,
+            dirty: manifest.dirty,
             pipeline: manifest.pipeline_number(),
             started_us,
         };

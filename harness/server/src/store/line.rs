@@ -31,6 +31,8 @@ const WITHOUT_SUITE: usize = 3;
 pub(super) struct LineRun {
     pub(super) run: i64,
     pub(super) key: String,
+    /// The commit, or the one that its uncommitted changes are based on.
+    pub(super) commit: String,
     pub(super) started_us: i64,
     pub(super) roster: i64,
     pub(super) is_partial: bool,
@@ -173,6 +175,7 @@ impl LineRun {
         Ok(Self {
             run: row.try_get(0)?,
             key: row.try_get(1)?,
+            commit: row.try_get(5)?,
             started_us: row.try_get(2)?,
             roster: row.try_get(3)?,
             is_partial: row.try_get::<i64, _>(4)? % PARTS != 0,
@@ -253,6 +256,7 @@ impl Lookup {
         }
         Ok(Observation {
             key: of.key.clone(),
+            commit: of.commit.clone(),
             run: of.run,
             at_us: of.started_us,
             seen: seen.is_some(),

@@ -32,6 +32,23 @@ struct Followed {
     fold: Fold,
 }
 
+impl Followed {
+    /// Adds the next run of the line.
+    async fn push(
+        &mut self,
+        (lookup, adding): (&mut Lookup, &mut Adding<'_>),
+        run: &LineRun,
+        seen: Option<&Seen>,
+    ) -> Result<(), StoreError> {
+        let at = (run.started_us, run.run);
+        if !self.fold.is_void((&run.key, &run.commit), at, seen.is_some()) {
+            let observed = lookup.observe(adding, run, &mut self.traces, seen).await?;
+            self.fold.push(&observed);
+        }
+        Ok(())
+    }
+}
+
 /// The lives of one line that change with a run.
 struct Folding<'a, 't> {
     adding: &'a mut Adding<'t>,
@@ -148,8 +165,7 @@ impl Folding<'_, '_> {
                 continue;
             }
             let before = followed.fold.life().map_or_else(Vec::new, |life| life.events);
-            let observed = lookup.observe(self.adding, run, &mut followed.traces, seen.as_ref()).await?;
-            followed.fold.push(&observed);
+            followed.push((&mut lookup, &mut *self.adding), run, seen.as_ref()).await?;
             self.write(leak, &followed, before).await?;
         }
         // Leaks that are new or came back.
@@ -247,14 +263,13 @@ impl Folding<'_, '_> {
         let mut followed = Followed { traces: Traces::of(tests), fold: Fold::default() };
         for run in runs {
             let seen = seen.get(&run.run);
-            let observed = self.whole.observe(self.adding, run, &mut followed.traces, seen).await?;
-            followed.fold.push(&observed);
+            followed.push((&mut self.whole, &mut *self.adding), run, seen).await?;
         }
         Ok(followed)
     }
 
     async fn write(&mut self, leak: i64, followed: &Followed, before: Vec<Event>) -> Result<(), StoreError> {
-        let Some(life) = followed.fold.life() else { return Ok(()) };
+        let Some(life) = followed.fold.life() else { return self.remove(leak, before).await };
         if let Some((fingerprint, body)) =
             self.new.looks.get(&leak).filter(|_| life.last_run == self.new.run.run)
         {
@@ -284,6 +299,27 @@ impl Folding<'_, '_> {
             serde_json::to_string(followed)?.into(),
         ]);
         self.write_events(leak, &life, before).await
+    }
+
+    /// Only uncommitted changes had the leak, and their commit was measured later without it.
+    async fn remove(&mut self, leak: i64, events: Vec<Event>) -> Result<(), StoreError> {
+        for event in events {
+            self.remove_event(leak, event).await?;
+        }
+        self.line().query(sql::REMOVE_LEAK_LINE).bind(leak).execute(self.adding.connection()).await?;
+        Ok(())
+    }
+
+    async fn remove_event(&mut self, leak: i64, event: Event) -> Result<(), StoreError> {
+        self.touched.insert(event.run);
+        self.line()
+            .query(sql::REMOVE_EVENT)
+            .bind(leak)
+            .bind(event.state.number())
+            .bind(event.key)
+            .execute(self.adding.connection())
+            .await?;
+        Ok(())
     }
 
     /// Adds and reports new events; removes those that a run has disproved.
@@ -330,16 +366,7 @@ impl Folding<'_, '_> {
                     .execute(self.adding.connection())
                     .await?;
             }
-            self.touched.insert(event.run);
-            sqlx::query(sql::REMOVE_EVENT)
-                .bind(self.adding.project)
-                .bind(self.branch)
-                .bind(self.environment)
-                .bind(leak)
-                .bind(event.state.number())
-                .bind(event.key)
-                .execute(self.adding.connection())
-                .await?;
+            self.remove_event(leak, event).await?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ struct OnTop {
     new: Vec<(String, String)>,
     /// The commit is part of a chain: its parent or a child of it is known.
     is_chained: bool,
-    /// Another run measured it.
+    /// Another run measured it, or changes to it.
     is_measured: bool,
     /// Its ancestors.
     ancestors: BTreeSet<String>,
@@ -44,7 +44,9 @@ struct Known {
 
 /// A run of the branch, the newest code first.
 struct Last {
+    /// Its commit, or the one that its uncommitted changes are based on.
     sha: String,
+    dirty: bool,
     pipeline: Option<u64>,
     started_us: i64,
     place: i64,
@@ -186,7 +188,8 @@ impl Adding<'_> {
             let (key, pipeline): (String, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
             let by: i64 = row.try_get(4)?;
             last.push(Last {
-                sha: sha(&key).to_owned(),
+                sha: row.try_get(5)?,
+                dirty: sha(&key).is_empty(),
                 pipeline: pipeline.and_then(|pipeline| u64::try_from(pipeline).ok()),
                 started_us: row.try_get(2)?,
                 place: row.try_get(3)?,
@@ -215,7 +218,8 @@ impl Adding<'_> {
             let pipeline: Option<i64> = row.try_get(2)?;
             let pipeline = pipeline.and_then(|pipeline| u64::try_from(pipeline).ok());
             let started_us = row.try_get(3)?;
-            runs.push(place::Run { run, sha: sha(&key).to_owned(), pipeline, started_us });
+            let dirty = sha(&key).is_empty();
+            runs.push(place::Run { run, sha: row.try_get(7)?, dirty, pipeline, started_us });
             let (place, by): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
             let environment: i64 = row.try_get(6)?;
             places.insert(run, (environment, (place, by), (place, started_us, run)));
@@ -265,7 +269,9 @@ fn behind(last: &[Last], new: &place::Run, on_top: &OnTop) -> Option<(i64, Place
         return None;
     }
     if is_same {
-        return on_top.new.is_empty().then_some((newest.place, newest.by));
+        // Changes come after their commit, each with a place of its own.
+        let is_last = on_top.new.is_empty() && (new.dirty || !newest.dirty);
+        return is_last.then_some((newest.place + i64::from(new.dirty), newest.by));
     }
     if on_top.is_measured {
         return None;

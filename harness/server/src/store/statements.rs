@@ -26,10 +26,12 @@ pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, e
      ON CONFLICT (project_id, digest) DO NOTHING";
 
 pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
-/// Stored data about a commit: 1 its first parent, 2 a commit whose first parent it is, 3 a run that measured it.
+/// Stored data about a commit: 1 its first parent, 2 a commit whose first parent it is, 3 a run that measured it, or
+/// uncommitted changes based on it (their keys begin with `run-`; only letters compare equally in all databases).
 pub(super) const COMMIT: &str = "SELECT CAST(1 AS BIGINT), parent FROM revision WHERE project_id = $1 AND sha = $2 \
      UNION ALL SELECT 2, sha FROM revision WHERE project_id = $1 AND parent = $2 \
-     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2";
+     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2 \
+     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key >= 'run' AND commit_key < 'rus' AND sha = $2";
 /// A commit and its ancestors, up to a number. A join would need statistics for its plan, which a new database lacks.
 pub(super) const BACK: &str = "WITH RECURSIVE back (sha, parent, depth) AS ( \
      SELECT sha, parent, CAST(1 AS BIGINT) FROM revision WHERE project_id = $1 AND sha = $2 \
@@ -70,9 +72,9 @@ pub(super) const ADD_REASONS: &str =
 pub(super) const COUNT_NEW_LEAKS: &str = "UPDATE run SET new_leaks = (SELECT COUNT(*) FROM event v \
      WHERE v.project_id = run.project_id AND v.run_id = run.run_id AND v.state IN (1, 4)) \
      WHERE project_id = $1 AND run_id = $2";
-pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, started_us, place, placed_by, environment_id \
+pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, started_us, place, placed_by, environment_id, sha \
      FROM run WHERE project_id = $1 AND branch_id = $2";
-pub(super) const LAST_OF_BRANCH: &str = "SELECT commit_key, pipeline, started_us, place, placed_by FROM run \
+pub(super) const LAST_OF_BRANCH: &str = "SELECT commit_key, pipeline, started_us, place, placed_by, sha FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND place >= 0 ORDER BY place DESC LIMIT 64";
 pub(super) const LINES: &str =
     "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
@@ -96,9 +98,9 @@ pub(super) const SEEN_UP_TO: &str = "SELECT s.leak_id, s.test_id, s.bytes, s.obj
      AND r.place <= $4 AND r.place > $5 ORDER BY r.place";
 pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT $4";
-pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
+pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial, sha FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 ORDER BY place, started_us, run_id";
-pub(super) const NEWEST_LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
+pub(super) const NEWEST_LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial, sha FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 \
      ORDER BY place DESC, started_us DESC, run_id DESC LIMIT $4";
 
@@ -344,6 +346,8 @@ pub(super) const SET_EVENT: &str = "INSERT INTO event (project_id, event_id, bra
      DO UPDATE SET before_key = excluded.before_key, run_id = excluded.run_id, at_us = excluded.at_us";
 pub(super) const REMOVE_EVENT: &str = "DELETE FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
+pub(super) const REMOVE_LEAK_LINE: &str = "DELETE FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
+     AND leak_id = $4";
 macro_rules! events {
     ($rest:literal) => {
         events!("", "", $rest)

@@ -836,7 +836,7 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
                     tests.push((name, (next(8) > 0).then_some(seen)));
                 }
                 tests.push(("A.other", Some(Vec::new())));
-                let dirty = next(5) == 0;
+                let dirty = next(4) == 0;
                 add_changed(&store, &(commit, &ancestors, run, tests), dirty).await;
                 let kept = everything(&store).await;
                 refold(&store).await;
@@ -871,7 +871,7 @@ fn a_place_is_the_same_by_the_newest_runs_and_by_all() {
                 let commit = (random.below(8) > 0).then_some(commit);
                 let session = format!("s{run}");
                 let mut manifest = manifest(&session, commit, ancestors);
-                manifest.dirty = random.below(8) == 0;
+                manifest.dirty = random.below(5) == 0;
                 manifest.ci = (!manifest.dirty).then(|| Ci {
                     provider: "gitlab".into(),
                     pipeline: if numbers && random.below(9) > 0 { run.to_string() } else { session.clone() },
@@ -941,6 +941,7 @@ async fn refold(store: &Store) {
     let run = line::LineRun {
         run: id(1),
         key: String::new(),
+        commit: String::new(),
         started_us: 0,
         roster: 0,
         is_partial: false,

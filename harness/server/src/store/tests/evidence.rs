@@ -276,8 +276,8 @@ fn a_leak_that_only_reviews_saw_has_a_page() {
         let view = story.store.leak("tiles", &Choice::default(), "n1-a").await.unwrap().unwrap();
         assert_eq!((view.lines.len(), view.sightings.len(), view.leak.bytes), (0, 1, 7.0));
         assert_eq!((view.leak.tests.as_slice(), view.frames.len()), (&["engine::A.one".to_owned()][..], 1));
-        assert!(crate::text::leak(&view).contains("seen in reviews only"), "{view:?}");
-        assert!(crate::pages::leak(&view).contains("seen in reviews only"));
+        assert!(crate::text::leak(&view).contains("seen only in reviews"), "{view:?}");
+        assert!(crate::pages::leak(&view).contains("seen only in reviews"));
         assert!(story.store.leak("tiles", &Choice::default(), "n1-b").await.unwrap().is_none());
     });
 }
@@ -379,6 +379,59 @@ fn a_leak_that_uncommitted_changes_showed_came_with_the_first_commit_that_has_it
         let choice = of_line("main");
         let came = story.store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap().came.unwrap();
         assert_eq!((came.clean_sha, came.first_sha), (sha(1), sha(2)));
+    });
+}
+
+/// Regression: the leak stayed fixed, and the leaks of the changes alive, until the next commit.
+#[test]
+fn uncommitted_changes_that_were_taken_back_fix_and_leak_nothing() {
+    block_on(async {
+        let dirty = |manifest: &mut Manifest, _: &mut RunReport| manifest.dirty = true;
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", leak()), ("A.two", None)], as_it_is).await;
+        let changed = [("A.one", clean()), ("A.two", Some(vec!["n1-b"]))];
+        assert_eq!(story.again(&changed, dirty).await, ["n1-a Fixed", "n1-b New"]);
+        let part = [("A.two", None)];
+        assert_eq!(
+            story.again(&part, partial).await,
+            ["n1-a New", "n1-b New"],
+            "nobody judged the other one"
+        );
+        assert_eq!(story.again(&changed, dirty).await, ["n1-a Fixed", "n1-b Known"], "they are back");
+        let still = ["n1-a New"];
+        assert_eq!(story.again(&[("A.one", leak()), ("A.two", clean())], as_it_is).await, still);
+        let choice = of_line("main");
+        let runs = story.store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+        let fixed: Vec<_> = runs.iter().map(|run| run.fixed_leaks + run.new_leaks).collect();
+        assert_eq!(fixed.iter().sum::<u64>(), 1, "the commit's own leak: {fixed:?}");
+        let view = story.store.leak("tiles", &choice, "n1-b").await.unwrap().unwrap();
+        assert!(
+            view.events.is_empty() && crate::text::leak(&view).contains("changes that are gone"),
+            "{view:?}"
+        );
+        assert_eq!(story.next(&[("A.one", clean()), ("A.two", clean())], as_it_is).await, ["n1-a Fixed"]);
+    });
+}
+
+/// Regression: they were taken for newer than all commits, and fixed and brought back what came with later ones.
+#[test]
+fn changes_to_an_old_commit_are_not_newer_than_later_commits() {
+    block_on(async {
+        let dirty = |manifest: &mut Manifest, report: &mut RunReport| {
+            manifest.dirty = true;
+            report.started = jiff::Timestamp::now().to_string();
+        };
+        let mut story = Story::begin().await;
+        story.next(&[("A.one", clean()), ("A.two", Some(vec!["n1-b"]))], as_it_is).await;
+        story.next(&[("A.one", leak()), ("A.two", clean())], as_it_is).await;
+        let states = story.next(&[("A.one", leak()), ("A.two", clean())], as_it_is).await;
+        assert_eq!(states, ["n1-a Known", "n1-b Fixed"]);
+        story.commit = 1;
+        let old = [("A.one", clean()), ("A.two", Some(vec!["n1-b"]))];
+        assert_eq!(story.again(&old, dirty).await, states);
+        let runs = story.store.runs("tiles", &of_line("main"), None).await.unwrap().unwrap().runs;
+        let shown: Vec<_> = runs.iter().map(|run| (run.sha.clone(), run.dirty)).collect();
+        assert_eq!(shown, [(sha(3), false), (sha(2), false), (sha(1), true), (sha(1), false)]);
     });
 }
 
