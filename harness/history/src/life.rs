@@ -306,6 +306,11 @@ struct Commit {
     has_suite: bool,
     /// A run judged the tests and did not see the leak.
     missed: bool,
+    /// The first run that saw it, and the first that missed it, each with its start.
+    #[serde(default)]
+    first_seen: Option<(i64, i64)>,
+    #[serde(default)]
+    first_missed: Option<(i64, i64)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -406,6 +411,8 @@ impl Commit {
             listed: false,
             has_suite: false,
             missed: false,
+            first_seen: None,
+            first_missed: None,
         };
         commit.add(run);
         commit
@@ -422,6 +429,23 @@ impl Commit {
         self.listed |= run.listed || run.seen || run.judged;
         self.has_suite |= run.has_suite;
         self.missed |= run.judged && !run.seen;
+        if run.seen {
+            self.first_seen.get_or_insert((id, at_us));
+        } else if run.judged {
+            self.first_missed.get_or_insert((id, at_us));
+        }
+    }
+
+    /// The run that first saw the leak.
+    fn saw_at(&self, seen: &Sighting) -> (String, i64, i64) {
+        let (run, at_us) = self.first_seen.unwrap_or((seen.run, seen.at_us));
+        (self.key.clone(), run, at_us)
+    }
+
+    /// The run that first missed it.
+    fn missed_at(&self) -> (String, i64, i64) {
+        let (run, at_us) = self.first_missed.unwrap_or((self.run, self.at_us));
+        (self.key.clone(), run, at_us)
     }
 
     const fn are_tests_gone(&self) -> bool {
@@ -463,7 +487,7 @@ impl Folding {
         };
         let mut folding =
             Self { life, bits: Bits::default(), missing: None, clean: String::new(), disagreed: None };
-        folding.comes_to(State::New, (commit.key.clone(), seen.run, seen.at_us), clean);
+        folding.comes_to(State::New, commit.saw_at(seen), clean);
         folding.saw(commit, seen);
         folding
     }
@@ -473,11 +497,7 @@ impl Folding {
             Some(seen) => {
                 match self.life.state {
                     State::New | State::Regressed => {
-                        self.comes_to(
-                            State::Known,
-                            (commit.key.clone(), seen.run, seen.at_us),
-                            String::new(),
-                        );
+                        self.comes_to(State::Known, commit.saw_at(seen), String::new());
                     }
                     State::Known => {}
                     State::Fixed | State::Gone => self.comes_back(commit, seen),
@@ -504,7 +524,7 @@ impl Folding {
             self.life.clean.clone_from(&clean);
         }
         self.life.fixed.clear();
-        self.comes_to(State::Regressed, (commit.key.clone(), seen.run, seen.at_us), clean);
+        self.comes_to(State::Regressed, commit.saw_at(seen), clean);
     }
 
     fn saw(&mut self, commit: &Commit, seen: &Sighting) {
@@ -528,7 +548,7 @@ impl Folding {
         let rate = self.rate_when_seen().min(if self.disagreed_before(gap) { 0.5 } else { 1.0 });
         let misses = gap + 1;
         self.push(false);
-        let at = (commit.key.clone(), commit.run, commit.at_us);
+        let at = commit.missed_at();
         note_clean(&mut self.clean, &commit.key);
         let is_commit = |key: &str| !commit_of(key).is_empty();
         // Uncommitted changes may have been the first without it: a commit names what happened.
@@ -684,6 +704,13 @@ mod tests {
         assert_eq!(of("##^#.").fixed, "c4");
         assert_eq!(fold(&observations(".^#.")), None, "the commit does not have what its changes leaked");
         assert_eq!(told("?^#"), [("new", "run-2".to_owned(), String::new())], "it did not judge the tests");
+    }
+
+    /// Regression: later runs of the commit took the event.
+    #[test]
+    fn the_run_that_first_shows_a_change_has_its_event() {
+        let told = |script| of(script).events.iter().map(|event| event.run).collect::<Vec<_>>();
+        assert_eq!(told("(?##)(?##)(?..)(.##)"), [1, 4, 7, 10], "new, known, fixed, regressed");
     }
 
     #[test]
