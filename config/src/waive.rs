@@ -463,7 +463,7 @@ waivers:
         let tests: Vec<&str> = config.waivers.iter().filter_map(|w| Some(w.test.as_ref()?.text())).collect();
         assert_eq!(tests, ["engine::Map.*", "Tile.$x"]);
         let again = append_waiver(&two, "w.yaml", &in_test("Tile.$x")).unwrap_err().to_string();
-        assert!(again.starts_with("the leak is waived already (line 12)"), "{again}");
+        assert!(again.starts_with("the leak is waived already (line 13)"), "{again}");
         let everywhere = append_waiver(&two, "w.yaml", &waiver()).unwrap();
         assert!(
             append_waiver(&everywhere, "w.yaml", &in_test("Other.*")).is_err(),

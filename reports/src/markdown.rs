@@ -259,7 +259,7 @@ mod tests {
     fn a_descriptor_has_its_own_figure_and_no_bytes_and_each_leak_its_owner() {
         let html = rendered(&markdown(&sample::mixed(), STEP_SUMMARY_BYTES));
         assert!(html.contains("<p>1 descriptor per iteration (allowed 0), 12 iterations</p>"), "{html}");
-        assert!(html.contains("<code>o1-1b2e09a2b47d1e03</code> · accept it for now"), "{html}");
+        assert!(html.contains("<code>o1-1b2e09a2b47d1e03</code> · to accept it for now"), "{html}");
         assert!(
             html.contains("256 B per iteration · owner @\u{200b}maps anna@\u{200b}example.com"),
             "{html}"
