@@ -616,6 +616,15 @@ mod tests {
             text.contains(&format!("does not match {name}, which has its leak: known")),
             "also in a part"
         );
+        let leaks =
+            report.suites.iter_mut().flat_map(|suite| &mut suite.tests).flat_map(|test| &mut test.leaks);
+        leaks.for_each(|leak| leak.waived_up_to = Some(4096.0));
+        let text = human(&report, &HumanOptions::default());
+        assert!(!text.contains("does not match"), "it is for less than that: {text}");
+        assert!(
+            text.contains("its waiver accepts up to 4.0 KiB per iteration; to accept this: memgate waive"),
+            "{text}"
+        );
     }
 
     /// Regression: a leak that two tests have was two leaks.

@@ -222,7 +222,11 @@ pub(crate) fn missed(waiver: &WaiverReport, report: &RunReport) -> Option<String
     let id = waiver.matches.strip_prefix("leak ").and_then(|named| named.split(' ').next());
     let mut tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let has_it = |id: &str| {
-        tests.find(|(_, test)| test.leaks.iter().any(|leak| leak.id == id && leak.waiver.is_none()))
+        tests.find(|(_, test)| {
+            test.leaks
+                .iter()
+                .any(|leak| leak.id == id && leak.waiver.is_none() && leak.waived_up_to.is_none())
+        })
     };
     let (suite, test) = id.and_then(has_it)?;
     Some(format!("does not match {}, which has its leak", qualified(suite, test)))
