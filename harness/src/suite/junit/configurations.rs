@@ -118,19 +118,19 @@ fn counts(name: &str, value: &str) -> bool {
         && !name.contains(TEMPORARY)
 }
 
-/// The module of a folder that the build created for its forks (`target`) or for one of them (`target/fork_2`: which
-/// fork runs a test is chance), otherwise the folder itself.
+/// The module of a folder that the build created for one fork (`target/fork_2`), otherwise the folder itself: which
+/// fork runs a test is chance.
 pub(super) fn without_fork(directory: &str) -> String {
     let path = Path::new(directory);
     let is_made = |output: &&Path| {
         OUTPUTS.iter().any(|(name, build)| output.ends_with(name) && output.with_file_name(build).is_file())
     };
-    let output = path.ancestors().find(is_made);
-    let is_of_forks = |output: &&Path| {
-        let below = path.strip_prefix(output).unwrap_or(path).to_string_lossy();
-        below.is_empty() || below.contains(|c: char| c.is_ascii_digit())
+    let output = path.ancestors().skip(1).find(is_made);
+    let is_numbered = |output: &&Path| {
+        let below = path.strip_prefix(output).unwrap_or(path);
+        below.to_string_lossy().contains(|c: char| c.is_ascii_digit())
     };
-    let module = output.filter(is_of_forks).and_then(Path::parent);
+    let module = output.filter(is_numbered).and_then(Path::parent);
     module.map_or_else(|| directory.to_owned(), |module| module.to_string_lossy().into_owned())
 }
 
@@ -209,13 +209,9 @@ mod tests {
         std::fs::create_dir_all(&module).unwrap();
         std::fs::write(module.join("pom.xml"), "").unwrap();
         let module = module.to_str().unwrap();
-        for (below, found) in [
-            ("", ""),
-            ("/target", ""),
-            ("/target/fork_1", ""),
-            ("/target/it", "/target/it"),
-            ("/forks/1", "/forks/1"),
-        ] {
+        for (below, found) in
+            [("", ""), ("/target/fork_1", ""), ("/target/it", "/target/it"), ("/forks/1", "/forks/1")]
+        {
             assert_eq!(without_fork(&format!("{module}{below}")), format!("{module}{found}"));
         }
     }
