@@ -15,8 +15,8 @@ mod wrap;
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, Followed, Leak, Outcome, Problem, RunReport, ScreenCost, Shard, SuiteReport,
-    TestReport, Verdict, WaiverReport, WaiverState, format_bytes, format_list, format_number_of,
+    AgentCost, BoundaryQuality, Followed, Leak, LeakKind, Outcome, Problem, RunReport, ScreenCost, Shard,
+    SuiteReport, TestReport, Verdict, WaiverReport, WaiverState, format_bytes, format_list, format_number_of,
 };
 
 pub(crate) use block::leak_stack;
@@ -278,11 +278,15 @@ fn one_time(report: &RunReport) -> String {
     if tests == 0 {
         return String::new();
     }
-    let handles: f64 = groups.values().map(|(leak, _)| leak.count_per_iteration).sum();
-    let handles = format!("{handles:.0} × descriptor or thread");
+    let of_os = groups.values().filter(|(leak, _)| leak.kind == LeakKind::Os);
+    let handles: f64 = of_os.map(|(leak, _)| leak.count_per_iteration).sum();
+    let parts = [
+        (bytes > 0.0).then(|| format_bytes(bytes)),
+        (handles > 0.0).then(|| format!("{handles:.0} × descriptor or thread")),
+    ];
     format!(
         "one-time: {} in {}, allocated once and kept: not a leak\n",
-        if bytes > 0.0 { format_bytes(bytes) } else { handles },
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" and "),
         format_number_of(tests, "test")
     )
 }
@@ -600,6 +604,7 @@ mod tests {
             owner: None,
             until: "never".to_owned(),
             used: 0,
+            named: false,
             fixed: None,
         };
         report.waivers = vec![waiver(&leak), waiver("n1-00000000000000ff")];
@@ -637,6 +642,7 @@ mod tests {
             owner: None,
             until: "never".to_owned(),
             used: 2,
+            named: false,
             fixed: None,
         };
         let mut report = sample::clean();

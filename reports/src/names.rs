@@ -124,8 +124,8 @@ pub(crate) fn is_of_platform(method: &str) -> bool {
 
 /// Only the name of a function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
 pub(crate) fn short(function: &str) -> String {
-    // The name of a Java constructor looks like template arguments.
-    if function.ends_with(".<init>") {
+    // The names of a Java constructor and of a static initialiser look like template arguments.
+    if function.ends_with(".<init>") || function.ends_with(".<clinit>") {
         return function.to_owned();
     }
     let readable = readable(function);

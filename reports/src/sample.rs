@@ -221,6 +221,7 @@ pub(crate) fn hostile() -> RunReport {
             owner: Some(evil.clone()),
             until: evil.clone(),
             used: 0,
+            named: false,
             fixed: None,
         }],
         followed: None,
@@ -485,6 +486,7 @@ fn waivers() -> Vec<WaiverReport> {
         owner: Some("@maps".to_owned()),
         until: until.to_owned(),
         used,
+        named: false,
         fixed: None,
     };
     vec![

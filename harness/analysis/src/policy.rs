@@ -472,8 +472,15 @@ impl<'a> Waivers<'a> {
 
     /// Gives the leak the reason of the first valid waiver that covers it, and counts its use.
     pub(crate) fn cover(&mut self, leak: &mut Leak, frame_names: &[String]) {
-        let found = self.find(leak, frame_names);
-        self.tell(leak, found);
+        let named = self.find(leak, frame_names);
+        self.tell(leak, named, Waiver::covers);
+    }
+
+    /// The same for a leak that was not repeated: it may have left more in its only execution than in others, so the
+    /// limits of waivers do not count.
+    pub(crate) fn cover_any_amount(&mut self, leak: &mut Leak, frame_names: &[String]) {
+        let named = self.find(leak, frame_names);
+        self.tell(leak, named, |_, _| true);
     }
 
     fn find(&self, leak: &Leak, frame_names: &[String]) -> Vec<usize> {
@@ -496,8 +503,8 @@ impl<'a> Waivers<'a> {
 
     /// The same for a leak of Java objects.
     pub(crate) fn cover_java(&mut self, leak: &mut Leak) {
-        let found = self.find_java(leak);
-        self.tell(leak, found);
+        let named = self.find_java(leak);
+        self.tell(leak, named, Waiver::covers);
     }
 
     fn find_java(&self, leak: &Leak) -> Vec<usize> {
@@ -515,31 +522,36 @@ impl<'a> Waivers<'a> {
     }
 
     /// `named`: the waivers that name the leak.
-    fn tell(&mut self, leak: &mut Leak, named: Vec<usize>) {
+    fn tell(&mut self, leak: &mut Leak, named: Vec<usize>, covers: impl Fn(&Waiver, f64) -> bool) {
         let waivers = &self.policy.waivers;
-        let accepted = match named.iter().find(|index| waivers[**index].covers(leak.amount())) {
+        let accepted = match named.iter().find(|index| covers(&waivers[**index], leak.amount())) {
             Some(index) => {
                 self.used[*index] += 1;
                 Some(waivers[*index].reason.clone())
             }
-            None => self.accepted_of_its_tests(leak),
+            None => {
+                let is_limited = named.iter().any(|index| waivers[*index].up_to.is_some());
+                self.accepted_of_its_tests(leak, is_limited)
+            }
         };
-        if accepted.is_none() {
+        leak.waiver = accepted.or(leak.waiver.take());
+        if leak.waiver.is_none() {
             leak.waived_up_to = named.iter().filter_map(|index| waivers[*index].up_to).reduce(f64::max);
         }
-        leak.waiver = accepted.or(leak.waiver.take());
         self.named.extend(named);
     }
 
     /// In a class: the reason why its tests may leave this much of the leak.
-    fn accepted_of_its_tests(&self, leak: &Leak) -> Option<String> {
+    fn accepted_of_its_tests(&self, leak: &Leak, is_limited: bool) -> Option<String> {
         let same = || self.of_its_tests.iter().filter(|known| is_same_leak(known, leak));
         // An array may be assigned to different leaks in the class and in the test that leaves it.
         let amount = |leak: &Leak| match leak.count_per_iteration {
             0.0 => leak.bytes_per_iteration,
             count => count,
         };
-        let is_all = amount(leak) <= AS_MUCH * same().map(amount).sum::<f64>();
+        let within = |of: &dyn Fn(&Leak) -> f64| of(leak) <= AS_MUCH * same().map(of).sum::<f64>();
+        // What limits of waivers compare counts, too.
+        let is_all = within(&amount) && (within(&Leak::amount) || !is_limited);
         same().next().filter(|_| is_all)?.waiver.clone()
     }
 
@@ -580,6 +592,7 @@ impl<'a> Waivers<'a> {
                 owner: waiver.owner.clone(),
                 until: waiver.until.clone().unwrap_or_else(|| "never".to_owned()),
                 used,
+                named: is_named,
                 fixed: self.fixed(waiver, is_named),
             }
         };

@@ -14,9 +14,9 @@ use crate::record::ProcessRecord;
 use crate::resolve::{Resolve, ResolvedStack, Variable};
 use crate::signature::normalised_module;
 
-/// The random names of modules, each with the one that replaces it.
+/// The random names of modules, by build id.
 #[derive(Debug, Default)]
-pub(crate) struct RandomNames(HashMap<String, String>);
+pub(crate) struct RandomNames(BTreeMap<Vec<u8>, BTreeSet<String>>);
 
 impl RandomNames {
     /// The names that only one of two groups of processes, which ran the same tests, used for a build.
@@ -29,38 +29,46 @@ impl RandomNames {
         let repeated = repeated.into_iter().flat_map(ProcessRecord::own_modules);
         let mut repeated = builds(repeated.chain(borrowed));
         let screened = builds(screened.iter().flat_map(|record| record.own_modules()));
-        let mut builds_of: BTreeMap<String, Vec<BTreeSet<String>>> = BTreeMap::new();
-        for (id, mut names) in screened {
-            let Some(mut others) = repeated.remove(id).filter(|others| others.is_disjoint(&names)) else {
-                continue;
-            };
+        let random = screened.into_iter().filter_map(|(id, mut names)| {
+            let mut others = repeated.remove(id).filter(|others| others.is_disjoint(&names))?;
             names.append(&mut others);
-            builds_of.entry(common(&names)).or_default().push(names);
-        }
-        // Leaks of two libraries must not have one id.
-        builds_of.retain(|_, builds| builds.len() == 1);
-        let all = builds_of.into_iter().flat_map(|(name, builds)| {
-            builds.into_iter().flatten().map(move |random| (random, name.clone()))
+            Some((id.to_vec(), names))
         });
-        Self(all.collect())
+        Self(random.collect())
     }
 
     /// Also replaces the names in `others`.
     pub(crate) fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
+        for (id, mut names) in others.0 {
+            self.0.entry(id).or_default().append(&mut names);
+        }
         self
     }
 
+    /// Each random name with the one that replaces it.
+    fn replaced(&self) -> HashMap<String, String> {
+        let mut builds_of: BTreeMap<String, Vec<&BTreeSet<String>>> = BTreeMap::new();
+        for names in self.0.values() {
+            builds_of.entry(common(names)).or_default().push(names);
+        }
+        // Leaks of two libraries must not have one id.
+        builds_of.retain(|_, builds| builds.len() == 1);
+        let of_one = |(name, builds): (String, Vec<&BTreeSet<String>>)| {
+            builds.into_iter().flatten().map(|random| (random.clone(), name.clone())).collect::<Vec<_>>()
+        };
+        builds_of.into_iter().flat_map(of_one).collect()
+    }
+
     /// Names modules alike in the stacks of `resolve`.
-    pub(crate) fn over<'a>(&'a self, resolve: &'a mut dyn Resolve) -> OneName<'a> {
-        OneName { resolve, names: &self.0 }
+    pub(crate) fn over<'a>(&self, resolve: &'a mut dyn Resolve) -> OneName<'a> {
+        OneName { resolve, names: self.replaced() }
     }
 }
 
 /// See [`RandomNames::over`].
 pub(crate) struct OneName<'a> {
     resolve: &'a mut dyn Resolve,
-    names: &'a HashMap<String, String>,
+    names: HashMap<String, String>,
 }
 
 impl OneName<'_> {
@@ -159,7 +167,8 @@ mod tests {
         let of = |all: &[(&[&str], u8)]| -> Vec<ProcessRecord> {
             all.iter().map(|(names, number)| process(Process::screen(), names, *number)).collect()
         };
-        let mut renamed: Vec<_> = RandomNames::between(&of(screen), &of(again)).0.into_iter().collect();
+        let mut renamed: Vec<_> =
+            RandomNames::between(&of(screen), &of(again)).replaced().into_iter().collect();
         renamed.sort();
         renamed
     }

@@ -479,6 +479,9 @@ pub struct WaiverReport {
     pub until: String,
     /// Number of leaks that the waiver covered in this run.
     pub used: u32,
+    /// The waiver names a leak of this run, maybe one that another waiver covers or that exceeds its `up_to`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub named: bool,
     /// Set if the leak is fixed according to the history, so the waiver must be removed. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<FixedWaiver>,

@@ -27,10 +27,10 @@ pub struct Row<'s> {
 pub fn rows<'s>(series: &'s [Series], thresholds: &Thresholds) -> Vec<Row<'s>> {
     let mut rows: Vec<Row<'_>> =
         series.iter().map(|of| Row { of, tuned: proposal(of, thresholds) }).collect();
-    let leaking: BTreeSet<_> = rows.iter().filter(|row| row.leaks()).map(Row::kind_of_leak).collect();
-    // Other figures of a test that leaks count the same leak.
+    let leaking: BTreeSet<_> = rows.iter().filter(|row| row.leaks()).filter_map(Row::memory).collect();
+    // The number of allocations or objects counts the same leak as their bytes.
     let is_proposed = |row: &Row<'_>| matches!(row.tuned.proposal, Proposal::Largest { .. });
-    rows.retain(|row| !(is_proposed(row) && leaking.contains(&row.kind_of_leak())));
+    rows.retain(|row| !is_proposed(row) || row.memory().is_none_or(|memory| !leaking.contains(&memory)));
     rows.sort_by(|a, b| a.tuned.proposal.worst_first(&b.tuned.proposal));
     rows
 }
@@ -40,9 +40,10 @@ impl<'s> Row<'s> {
         matches!(self.tuned.proposal, Proposal::Leaks { .. })
     }
 
-    /// The test, and the kind of leaks that the figure counts.
-    fn kind_of_leak(&self) -> (&'s str, &'s str, Option<LeakKind>) {
-        (&self.of.suite, &self.of.name, self.of.metric.leaks())
+    /// The test, and the memory that the figure counts; `None`: it counts something else.
+    fn memory(&self) -> Option<(&'s str, &'s str, LeakKind)> {
+        let kind = self.of.metric.leaks().filter(|kind| matches!(kind, LeakKind::Native | LeakKind::Java))?;
+        Some((&self.of.suite, &self.of.name, kind))
     }
 
     /// The threshold of a test for memgate.yaml; `None`: none is proposed.

@@ -222,6 +222,10 @@ fn filter(test: &str) -> String {
         None if test.matches('.').count() > 1 && is_class() => format!("{test}.*"),
         None => {
             let method = test.split('[').next().unwrap_or(test);
+            // `a.BTest.[2]/loads` of a parameterised class.
+            if let Some(class) = method.strip_suffix('.') {
+                return format!("{class}.*");
+            }
             let types = method.find('(').filter(|at| !method[..*at].ends_with(' '));
             method[..types.unwrap_or(method.len())].to_owned()
         }
@@ -425,6 +429,7 @@ mod tests {
             ("com.example.CacheTest", "com.example.CacheTest.*"),
             ("Sizes/Map.grows/3", "Sizes/Map.grows/3"),
             ("a.BTest.loads (twice)[1]", "a.BTest.loads (twice)"),
+            ("a.BTest.[2]/loads", "a.BTest.*"),
         ] {
             assert_eq!(filter(test), expected);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use jiff::civil::Date;
 use memgate_config::{
     NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
 };
@@ -39,13 +40,17 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     for (id, test) in &leaks {
         let request = &WaiveArgs { test: test.clone(), ..request.clone() };
         let known = known(&sessions, |leak| leak.id == *id);
-        let covering = waivers.iter().filter(|waiver| covers(waiver, id, request));
+        let exceeded = |waiver: &Waiver| known.as_ref().is_some_and(|known| known.exceeds(waiver, today));
+        let is_its = |waiver: &&Waiver| {
+            // The limit of a waiver for some tests is raised without `--test`, too.
+            covers(waiver, id, request) || test.is_none() && is_of(waiver, id) && exceeded(waiver)
+        };
+        let covering = waivers.iter().filter(is_its);
         // One that has not ended counts first, then that of the same tests.
         let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
-        let is_over =
-            |waiver: &Waiver| waiver.until.over(today) || known.as_ref().is_some_and(|it| it.exceeds(waiver));
+        let is_over = |waiver: &Waiver| waiver.until.over(today) || exceeded(waiver);
         let done = match covering.min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
-            Some(waiver) if is_over(waiver) => extend(id, request, waiver, known.as_ref(), console),
+            Some(waiver) if is_over(waiver) => extend(id, request, waiver, (known.as_ref(), today), console),
             Some(waiver) if request.all => {
                 console.line(&format!("{id} is waived already at {}", waiver.place));
                 Ok(())
@@ -150,7 +155,11 @@ fn waive_new(
 /// Does this waiver cover the leak in the tests of the request, or did it until it ended?
 fn covers(waiver: &Waiver, id: &str, request: &WaiveArgs) -> bool {
     let test = waiver.test.as_ref().map(TestGlob::text);
-    waiver.target == WaiverTarget::Leak(id.to_owned()) && (test.is_none() || test == request.test.as_deref())
+    is_of(waiver, id) && (test.is_none() || test == request.test.as_deref())
+}
+
+fn is_of(waiver: &Waiver, id: &str) -> bool {
+    waiver.target == WaiverTarget::Leak(id.to_owned())
 }
 
 /// Gives a waiver that has ended, or whose leak exceeds its limit, its new date and limit. Its reason and owner stay.
@@ -158,15 +167,16 @@ fn extend(
     id: &str,
     request: &WaiveArgs,
     waiver: &Waiver,
-    known: Option<&Known>,
+    (known, today): (Option<&Known>, Date),
     console: &Console,
 ) -> Result<(), ExpectedError> {
     let Waiver { until, place, .. } = waiver;
     let test = waiver.test.as_ref().map(TestGlob::text);
-    let exceeded = known.filter(|known| known.exceeds(waiver));
-    let (why, remedy) = match &exceeded {
-        Some(_) => ("is for less than it leaks".to_owned(), "raise `up_to` there"),
-        None => (format!("ended on {until}"), "change the date there, or remove that waiver"),
+    let exceeded = known.filter(|known| known.exceeds(waiver, today));
+    let (why, remedy) = if until.over(today) {
+        (format!("ended on {until}"), "change the date there, or remove that waiver")
+    } else {
+        ("is for less than it leaks".to_owned(), "raise `up_to` there")
     };
     let refused = || {
         let what = format!("cannot waive: the leak's waiver at {place} {why}");
@@ -174,7 +184,7 @@ fn extend(
     };
     let Place::File { file, .. } = place.clone() else { return Err(refused()) };
     // A waiver for all tests covers more than these.
-    if test != request.test.as_deref() {
+    if request.test.is_some() && test != request.test.as_deref() {
         return Err(refused());
     }
     let file = Path::new(&*file);
@@ -238,10 +248,17 @@ impl Known {
         pattern.is_ok_and(|pattern| self.tests.iter().any(|(suite, test)| pattern.matches(suite, test)))
     }
 
-    /// Is the limit of this waiver less than the leak?
-    fn exceeds(&self, waiver: &Waiver) -> bool {
-        let exceeds = |up_to| self.amounts.iter().any(|(amount, exceeds)| *exceeds && *amount > up_to);
-        waiver.up_to.is_some_and(exceeds)
+    /// Is the limit of this waiver less than the leak in its tests?
+    fn exceeds(&self, waiver: &Waiver, today: Date) -> bool {
+        // Nobody compared it with the limit of a waiver that has ended.
+        let is_compared = |exceeds: bool| exceeds || waiver.until.over(today);
+        let is_its = |(suite, test): &(String, String)| {
+            waiver.test.as_ref().is_none_or(|pattern| pattern.matches(suite, test))
+        };
+        let of = self.tests.iter().zip(&self.amounts).filter(|(test, _)| is_its(test));
+        let of = of.filter(|(_, (_, exceeds))| is_compared(*exceeds));
+        let most = of.map(|(_, (amount, _))| *amount).fold(0.0, f64::max);
+        waiver.up_to.is_some_and(|up_to| most > up_to)
     }
 
     /// Limit of a waiver for these tests. Bytes may double: they differ slightly between machines and compilers.
@@ -304,6 +321,7 @@ mod tests {
     use crate::cli::{ColorChoice, ConfigArgs};
 
     const ID: &str = "n1-5f1c09a2b47d1e03";
+    const TODAY: Date = jiff::civil::date(2026, 11, 21);
 
     fn request() -> WaiveArgs {
         WaiveArgs {
@@ -407,7 +425,7 @@ mod tests {
         let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap();
         let extended = |test: Option<&str>| {
             let request = WaiveArgs { test: test.map(str::to_owned), ..request() };
-            extend(ID, &request, &config.waivers[0], None, &Console::new(ColorChoice::Never))
+            extend(ID, &request, &config.waivers[0], (None, TODAY), &Console::new(ColorChoice::Never))
         };
         let why = extended(Some("A.*")).unwrap_err().to_string();
         assert!(why.ends_with("w.yaml:2 ended on 2026-11-15"), "it covers more than that: {why}");
@@ -455,12 +473,22 @@ mod tests {
         let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap();
         let waiver = &config.waivers[0];
         let larger = leaks(ID, &[12.0, 8000.0], Some(140.0));
-        assert!(larger.exceeds(waiver) && !leaks(ID, &[12.0, 8000.0], None).exceeds(waiver));
+        assert!(larger.exceeds(waiver, TODAY) && !leaks(ID, &[12.0, 8000.0], None).exceeds(waiver, TODAY));
         let other = WaiveArgs { test: Some("A.*".to_owned()), ..request() };
-        let why = extend(ID, &other, waiver, Some(&larger), &console).unwrap_err().to_string();
+        let why = extend(ID, &other, waiver, (Some(&larger), TODAY), &console).unwrap_err().to_string();
         assert!(why.ends_with("w.yaml:2 is for less than it leaks"), "{why}");
-        extend(ID, &request(), waiver, Some(&larger), &console).unwrap();
+        extend(ID, &request(), waiver, (Some(&larger), TODAY), &console).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), limited("16 KiB"));
+        // Nobody compared the leak with a waiver that has ended, or that is for another test.
+        let parsed = |text: &str| {
+            let named = (file.to_str().unwrap(), text);
+            Config::parse("version: 1", "memgate.yaml", &|_| None, Some(named)).unwrap().waivers.remove(0)
+        };
+        let ended = parsed(&before.replace("never", "2026-11-15"));
+        assert!(leaks(ID, &[12.0, 8000.0], None).exceeds(&ended, TODAY));
+        let of_one = |test: &str| parsed(&before.replace("reason", &format!("test: \"{test}\", reason")));
+        let larger = leaks(ID, &[12.0, 8000.0], Some(140.0));
+        assert!(larger.exceeds(&of_one("A.t1"), TODAY) && !larger.exceeds(&of_one("A.t0"), TODAY));
     }
 
     #[test]

@@ -44,8 +44,9 @@ const OF_CTEST: [&str; 15] = [
     "--stop-on-failure",
     "--fixture-exclude",
 ];
-/// Variables of Automake and Autotest that name the tests to run.
+/// Variables of Automake and Autotest that name the tests to run; that of Autotest may have only other options.
 const OF_AUTOMAKE: [&str; 2] = ["TESTS=", "TESTSUITEFLAGS="];
+const OTHERS_OF_AUTOTEST: &str = "TESTSUITEFLAGS=-j";
 /// Options of `meson test` that leave out tests.
 const OF_MESON: [&str; 4] = ["--suite", "--no-suite", "--slice", "--maxfail"];
 /// Its other options that may have their value in the next word. Any other word names a test.
@@ -97,13 +98,17 @@ pub(super) fn is_sharded(name: &str, value: &str) -> bool {
     name == "GTEST_TOTAL_SHARDS" && narrows(name, value)
 }
 
+/// Where a command of a script ends.
+const END: &str = ";";
+
 /// The words of a command. Words inside a shell's argument count separately.
 struct Words(Vec<String>);
 
 impl Words {
     fn of(command: &[String]) -> Self {
-        let separates = |c: char| c.is_whitespace() || ";&|()".contains(c);
-        let words = command.iter().flat_map(|word| word.split(separates)).filter(|word| !word.is_empty());
+        let ends = |word: &String| word.replace([';', '&', '|', '(', ')', '\n'], &format!(" {END} "));
+        let words = command.iter().map(ends).collect::<Vec<_>>();
+        let words = words.iter().flat_map(|word| word.split_whitespace());
         // `make test ARGS="-R Map"`: make passes these words to ctest.
         Self(words.map(|word| word.replace(['"', '\''], "").trim_start_matches("ARGS=").to_owned()).collect())
     }
@@ -134,10 +139,12 @@ impl Words {
             pair[0].rsplit('/').next().is_some_and(|file| file.starts_with("meson")) && pair[1] == "test"
         });
         let Some(test) = of_meson.map(|meson| meson + 1) else { return false };
-        let words = &self.0[test..];
+        // What follows in a script is no word of meson.
+        let of_it = self.0[test..].iter().take_while(|word| *word != END);
+        let words: Vec<String> = of_it.cloned().collect();
         let names =
             |pair: &[String]| !pair[1].starts_with('-') && !VALUES_OF_MESON.contains(&pair[0].as_str());
-        Self(words.to_vec()).has(&OF_MESON) || words.windows(2).any(names)
+        words.windows(2).any(names) || Self(words).has(&OF_MESON)
     }
 }
 
@@ -146,7 +153,9 @@ impl Words {
 pub(super) fn selects_of_build(command: &[String]) -> bool {
     let words = Words::of(command);
     (words.runs(&BUILDS) && words.has(&OF_CTEST))
-        || (words.runs(&["make", "gmake"]) && words.begins(&OF_AUTOMAKE))
+        || (words.runs(&["make", "gmake"])
+            && words.begins(&OF_AUTOMAKE)
+            && !words.begins(&[OTHERS_OF_AUTOTEST]))
         || words.names_tests_of_meson()
 }
 

@@ -223,7 +223,7 @@ impl<'a> Missing<'a> {
         let mut unwaived: Vec<Held> = Vec::new();
         for group in groups {
             let mut leak = leaks::in_all(&group);
-            judge.context.waivers.cover(&mut leak, &group.place.names);
+            judge.context.waivers.cover_any_amount(&mut leak, &group.place.names);
             if leak.waiver.is_some() {
                 judge.judgement.leaks.push(leak);
             } else {
@@ -256,7 +256,7 @@ impl<'a> Missing<'a> {
         for group in leaks::os_left(&self.screened.record, self.window, judge.context) {
             let Some((_, count)) = self.os.iter_mut().find(|(kind, _)| *kind == group.kind) else { continue };
             let mut leak = group.leak();
-            judge.context.waivers.cover(&mut leak, group.frame_names());
+            judge.context.waivers.cover_any_amount(&mut leak, group.frame_names());
             if leak.waiver.is_some() {
                 *count -= group.count;
                 judge.judgement.leaks.push(leak);

@@ -54,13 +54,13 @@ impl TestJudge<'_, '_> {
         };
         let groups = held(&window.survivors, &mut Places::new(&process.record, self.context.resolve));
         for group in &groups {
-            if self.list(leaks::in_all(group), &group.place.names) {
+            if self.list_once(leaks::in_all(group), &group.place.names) {
                 waived(Metric::NativeLiveBytes, group.bytes);
                 waived(Metric::NativeLiveAllocations, group.count);
             }
         }
         for group in os_left(&process.record, window, self.context) {
-            if self.list(group.leak(), group.frame_names()) {
+            if self.list_once(group.leak(), group.frame_names()) {
                 waived(group.kind.metric(), group.count);
             }
         }

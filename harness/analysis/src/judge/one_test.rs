@@ -42,6 +42,15 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         is_waived
     }
 
+    /// The same for a leak that was not repeated.
+    pub(super) fn list_once(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
+        leak.id = self.context.waivers.id_here(&leak);
+        self.context.waivers.cover_any_amount(&mut leak, frame_names);
+        let is_waived = leak.waiver.is_some();
+        self.judgement.leaks.push(leak);
+        is_waived
+    }
+
     /// The same for Java objects. Returns the reason of the waiver that covers them.
     pub(super) fn list_java(&mut self, leak: &JavaLeak) -> Option<String> {
         let mut leak = shown(leak);

@@ -420,7 +420,7 @@ impl TestJudge<'_, '_> {
         });
         for held in &repeated::one_time(survivors, kept, leaking) {
             let mut leak = leaks::in_all(held);
-            self.context.waivers.cover(&mut leak, &held.place.names);
+            self.context.waivers.cover_any_amount(&mut leak, &held.place.names);
             self.judgement.one_time.push(leak);
         }
         self.judgement.one_time.iter().map(|leak| leak.bytes_per_iteration).sum()
@@ -441,7 +441,7 @@ impl TestJudge<'_, '_> {
                 self.judgement
                     .raise(Verdict::Pass, format!("{handed} handed to a later test, which {gives_back} it"));
             } else if !leaking.contains(&leak.id) {
-                self.context.waivers.cover(&mut leak, group.frame_names());
+                self.context.waivers.cover_any_amount(&mut leak, group.frame_names());
                 if doubted.iter().any(|(kind, _)| *kind == group.kind) {
                     listed.push((group.kind, leak.waiver.is_some()));
                     self.judgement.leaks.push(leak);

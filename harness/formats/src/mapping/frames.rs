@@ -105,9 +105,14 @@ fn candidates<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> 
         // The line belongs to none of the methods, so any answer would be a guess.
         return Vec::new();
     }
-    // The methods themselves, without methods that were inlined into them. The compiler's own stand around some.
-    let outermost =
-        |stack: &&'m [Method<'a>]| stack.iter().rfind(|method| !method.synthesized).or(stack.last());
+    // The methods themselves, without methods that were inlined into them. The compiler's own stand around some: around
+    // one method, or around several (merged lambdas), of which any may be meant.
+    let written = |stack: &&'m [Method<'a>]| stack.iter().rfind(|method| !method.synthesized);
+    let name = |method: &Method<'a>| (method.class, method.name);
+    let mut names: Vec<_> = stacks.iter().map(|stack| written(stack).map(name)).collect();
+    names.dedup();
+    let is_one = names.len() == 1;
+    let outermost = |stack| written(stack).filter(|_| is_one).or(stack.last());
     stacks.iter().filter_map(outermost).map(|outermost| vec![(outermost, None)]).collect()
 }
 
@@ -150,6 +155,12 @@ com.example.Outer$Tile -> a.b:
     1:4:void Tile.wait():0 -> h
       # {\"id\":\"com.android.tools.r8.synthesized\"}
     5:5:void wait():54:54 -> h
+    1:1:void show():30 -> j
+    1:1:void Merged.run():0 -> j
+      # {\"id\":\"com.android.tools.r8.synthesized\"}
+    2:2:void load():12 -> j
+    2:2:void Merged.run():0 -> j
+      # {\"id\":\"com.android.tools.r8.synthesized\"}
 ";
 
     fn frames(method: &str, line: Option<u32>) -> Vec<Vec<String>> {
@@ -180,6 +191,11 @@ com.example.Outer$Tile -> a.b:
         assert_eq!(frames("g", Some(12)), [["Outer$Tile.drop(Tiles.kt:?)"]]);
         assert_eq!(frames("h", Some(2)), [["Outer$Tile.wait(Tiles.kt:51)"]]);
         assert_eq!(frames("h", None), [["Outer$Tile.wait(Tiles.kt:?)"]], "a frame without a line");
+        let merged = frames("j", None);
+        assert!(
+            merged.iter().flatten().all(|frame| frame.starts_with("Merged.run")),
+            "any of them: {merged:?}"
+        );
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub(super) const MOST_OTHERS: usize = 8;
 pub(super) fn shortened(leak: &Leak) -> Leak {
     let mut leak = leak.clone();
     leak.waiver = None;
+    leak.waived_up_to = None;
     leak.title = cut(&leak.title);
     leak.class = leak.class.as_deref().map(cut);
     leak.truncated |= leak.frames.len() > MOST_FRAMES;

@@ -88,12 +88,10 @@ pub(super) struct Traces {
     /// The selections of the runs that saw it there.
     #[serde(default)]
     selections: BTreeSet<i64>,
-    /// Tests that the runs of one commit judged without it: each run may have measured only some of them.
+    /// Tests that the runs of one commit judged without it, each with the selections of these runs: each run may have
+    /// measured only some of them.
     #[serde(default)]
-    clean: BTreeSet<i64>,
-    /// The selections of these runs.
-    #[serde(default)]
-    clean_selections: BTreeSet<i64>,
+    without: BTreeMap<i64, BTreeSet<i64>>,
     #[serde(default)]
     clean_key: String,
     /// The least thorough look that saw it.
@@ -117,7 +115,7 @@ impl Traces {
         }
         self.last.extend(&seen.tests);
         self.selections.insert(run.selection);
-        self.clean.retain(|test| !seen.tests.contains(test));
+        self.without.retain(|test, _| !seen.tests.contains(test));
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
     }
 
@@ -125,12 +123,12 @@ impl Traces {
     /// them may still have it. `judged`: its tests in the run, and whether each was judged.
     fn tells_absence(&mut self, run: &LineRun, judged: &BTreeMap<i64, bool>) -> bool {
         if self.clean_key != run.key {
-            self.clean.clear();
-            self.clean_selections.clear();
+            self.without.clear();
             self.clean_key.clone_from(&run.key);
         }
-        self.clean_selections.insert(run.selection);
-        self.clean.extend(judged.iter().filter(|(_, judged)| **judged).map(|(test, _)| *test));
+        for (test, _) in judged.iter().filter(|(_, judged)| **judged) {
+            self.without.entry(*test).or_default().insert(run.selection);
+        }
         // A partial run lacks tests that still exist.
         let is_there = |test: &&i64| run.is_partial || judged.contains_key(test);
         let mut asked: Vec<&i64> = self.last.iter().filter(is_there).collect();
@@ -139,12 +137,12 @@ impl Traces {
         }
         let is_close = self.look.is_none_or(|look| run.look >= look);
         // A build that selects tests may have left out the run of the program that leaks.
-        let has_its_runs = self.clean_selections.contains(&0)
-            || !self.selections.is_empty() && self.selections.is_subset(&self.clean_selections);
+        let has_its_runs = |by: &BTreeSet<i64>| {
+            by.contains(&0) || !self.selections.is_empty() && self.selections.is_subset(by)
+        };
         is_close
-            && has_its_runs
             && !asked.is_empty()
-            && asked.into_iter().all(|test| self.clean.contains(test))
+            && asked.into_iter().all(|test| self.without.get(test).is_some_and(has_its_runs))
     }
 
     /// Notes that a whole run of this commit lacks the leak's suite. Returns whether enough commits lack it.

@@ -21,7 +21,7 @@ pub(super) const VERSIONS: [&str; 7] = [
     include_str!("schema/5.sql"),
     // Adds the reasons of runs that did not simply pass.
     include_str!("schema/6.sql"),
-    // Changes nothing: programs that do not know the selection of a run refuse the database.
+    // Finds runs with uncommitted changes by their commit. Older programs do not know the selection of a run.
     include_str!("schema/7.sql"),
 ];
 

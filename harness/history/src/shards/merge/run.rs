@@ -12,17 +12,20 @@ pub(super) fn waivers(reports: &[(&ShardReport, &RunReport)], partial: bool) -> 
             (&known.matches, &known.reason, &known.until) == (&waiver.matches, &waiver.reason, &waiver.until)
         };
         match waivers.iter_mut().find(same) {
-            Some(known) => known.used = known.used.saturating_add(waiver.used),
+            Some(known) => {
+                known.used = known.used.saturating_add(waiver.used);
+                known.named |= waiver.named;
+            }
             None => waivers.push(waiver.clone()),
         }
     }
     for waiver in &mut waivers {
-        if waiver.used > 0 {
+        let is_named = waiver.used > 0 || waiver.named;
+        if is_named {
             waiver.fixed = None;
         }
         if waiver.state != WaiverState::Expired {
-            let needed = waiver.used > 0 || partial;
-            waiver.state = if needed { WaiverState::InForce } else { WaiverState::Unused };
+            waiver.state = if is_named || partial { WaiverState::InForce } else { WaiverState::Unused };
         }
     }
     waivers

@@ -1,1 +1,1 @@
-UPDATE run SET is_partial = is_partial WHERE is_partial > 5;
+CREATE INDEX run_by_sha ON run (project_id, sha);

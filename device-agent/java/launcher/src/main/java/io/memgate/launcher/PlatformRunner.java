@@ -335,7 +335,8 @@ final class PlatformRunner implements TestRunner {
     /** JUnit 5.13 and later: what is below a class template exists only once it runs. */
     private static boolean isTemplate(TestIdentifier test) {
         String id = test.getUniqueId();
-        return id.startsWith("[class-template:", id.lastIndexOf("]/[") + 2);
+        int last = id.lastIndexOf("]/[") + 2;
+        return id.startsWith("[class-template:", last) || id.startsWith("[nested-class-template:", last);
     }
 
     /** The tests of the class that the build ran; the whole class if one of them cannot be selected. */

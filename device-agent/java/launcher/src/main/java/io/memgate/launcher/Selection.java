@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -18,8 +19,8 @@ final class Selection {
     boolean isMeasured = true;
     /** Did a thread or a task that it started go on after its end? */
     boolean leavesWork;
-    /** For a whole class, the tests that the build ran; empty: all. */
-    private final Set<String> only = new HashSet<>();
+    /** For a whole class, the tests that the build ran, in its order; empty: all. */
+    private final Set<String> only = new LinkedHashSet<>();
     /**
      * Those of these tests that the class does not have, without their parameters: parameters may have other names
      * each time.
