@@ -48,9 +48,9 @@ pub use hunt::{Candidate, Hunted, candidates, hunted, rarest_after};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
     ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaHunt, JavaHunted, JavaNames, JavaRecord,
-    JavaSnapshot, JavaSuspect, JavaWindow, Left, ROUNDS_OF_LITERALS, Rare, RoundsWatch, base_of,
-    class_windows, classes_to_explain, followed, grew_in_company, growing_tests, java_hunted, left_out,
-    ran_out_of_memory, screen_rounds,
+    JavaSnapshot, JavaSuspect, JavaWindow, Left, NarrowedTests, ROUNDS_OF_LITERALS, Rare, RoundsWatch,
+    base_of, class_windows, classes_to_explain, followed, grew_in_company, growing_tests, grows_beside,
+    java_hunted, left_out, ran_out_of_memory, screen_rounds,
 };
 pub use judge::judge;
 pub use looks::must_be_screened_again;

@@ -5,12 +5,14 @@
 //! (`names`). `rounds` compares the rounds of a screen; `replaced` finds leaks that they hide. `findings` decides which
 //! classes keep growing; `held` finds their holders. `windows` describes what the build's own run left, for comparison
 //! with a baseline. `groups` joins classes that are held through one another into leaks. `confirm` decides when enough
-//! was seen; `explain` chooses the classes whose holders the agent then searches. `hunt` repeats test classes that are
-//! no suspects. `lengths` judges a program that is a test as a whole.
+//! was seen; `explain` chooses the classes whose holders the agent then searches. `beside` compares the growth of a test
+//! class with that of its tests. `hunt` repeats test classes that are no suspects. `lengths` judges a program that is a
+//! test as a whole.
 //!
 //! In addition, `out_of_memory` finds the window in which memory ran out and what filled the heap. `tracked_objects`
 //! counts objects of tracked classes; `tracked_report` reports them.
 
+mod beside;
 mod confirm;
 #[cfg(test)]
 pub(crate) mod dsl;
@@ -35,6 +37,7 @@ mod tracked_objects;
 mod tracked_report;
 mod windows;
 
+pub use beside::grows_beside;
 pub use confirm::JavaConfirmation;
 pub use explain::classes_to_explain;
 pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
@@ -42,7 +45,8 @@ pub use out_of_memory::ran_out_of_memory;
 pub use record::{Exhaustion, JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 pub use replaced::grew_in_company;
 pub use rounds::{
-    JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, growing_tests, left_out, screen_rounds,
+    JavaSuspect, NarrowedTests, ROUNDS_OF_LITERALS, RoundsWatch, base_of, growing_tests, left_out,
+    screen_rounds,
 };
 pub use tracked_objects::Followed;
 pub use tracked_report::followed;

@@ -85,10 +85,22 @@ pub fn screen_rounds(
     suite: &str,
     policy: &GatePolicy,
 ) -> Result<Vec<JavaSuspect>, String> {
-    suspects(record, suite, policy, Unit::Class)
+    let mut watch = RoundsWatch::new(policy, suite, Unit::Class);
+    watch.observe(record);
+    suspects(&watch, record)
 }
 
-/// Ids of tests of a class that grew in rounds over them.
+/// Tests of a class after rounds over them: their ids.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct NarrowedTests {
+    /// They grew.
+    pub growing: Vec<String>,
+    /// They did not, but may have freed as much as they kept: the test before grew, or they changed something in each
+    /// round.
+    pub doubtful: Vec<String>,
+}
+
+/// The tests of a class that grew in rounds over them, and those that may have.
 ///
 /// # Errors
 /// As [`screen_rounds`].
@@ -96,20 +108,25 @@ pub fn growing_tests(
     record: &ProcessRecord,
     suite: &str,
     policy: &GatePolicy,
-) -> Result<Vec<String>, String> {
-    Ok(suspects(record, suite, policy, Unit::Test)?.into_iter().map(|suspect| suspect.suite).collect())
+) -> Result<NarrowedTests, String> {
+    let mut watch = RoundsWatch::new(policy, suite, Unit::Test);
+    watch.observe(record);
+    let growing = suspects(&watch, record)?.into_iter().map(|suspect| suspect.suite);
+    let growing: Vec<String> = growing.collect();
+    // The first one ran right after the last one of the round before.
+    let last_grows = watch.order.last().is_some_and(|last| growing.contains(last));
+    let follows = |before: &String| growing.contains(before) || before.is_empty() && last_grows;
+    let may_hide = |compared: &Compared| !compared.rests || follows(&compared.behind);
+    let is_told = |id: &String| growing.contains(id) || watch.failing.contains(id);
+    let is_doubtful = |id: &&String| !is_told(id) && watch.windows.get(*id).is_some_and(may_hide);
+    let doubtful = watch.order.iter().filter(is_doubtful).cloned().collect();
+    Ok(NarrowedTests { growing, doubtful })
 }
 
-fn suspects(
-    record: &ProcessRecord,
-    suite: &str,
-    policy: &GatePolicy,
-    unit: Unit,
-) -> Result<Vec<JavaSuspect>, String> {
-    let mut watch = RoundsWatch::new(policy, suite, unit);
-    watch.observe(record);
+fn suspects(watch: &RoundsWatch, record: &ProcessRecord) -> Result<Vec<JavaSuspect>, String> {
+    let RoundsWatch { suite, policy, unit, .. } = watch;
     let mut suspects = watch.suspects(record)?;
-    let native = native::suspects(record, suite, policy, unit);
+    let native = native::suspects(record, suite, policy, *unit);
     for (id, why) in native.into_iter().filter(|(id, _)| !watch.failing.contains(id)) {
         match suspects.iter_mut().find(|known| known.suite == id) {
             Some(known) if known.why.is_empty() => known.why = why,

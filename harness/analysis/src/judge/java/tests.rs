@@ -600,7 +600,7 @@ fn beside_a_test_that_fails_its_class_tells_what_no_test_leaves_alone() {
     assert_eq!(evicts(&of_marks).verdict, Verdict::Fail);
     let class = of_class(&of_marks).expect("the marker is told");
     let why = "40 B of Java objects per iteration (allowed 0 B); 1 object per iteration (allowed 0); \
-               none of its tests leaves this alone";
+               none of its tests that ran alone leaves this";
     assert_eq!((class.verdict, class.reason.as_str()), (Verdict::Fail, why));
     let titles = |test: &TestReport| test.leaks.iter().map(|leak| leak.title.clone()).collect::<Vec<_>>();
     assert_eq!(titles(class), ["1 × com.example.Marker"]);
@@ -632,7 +632,7 @@ fn growth_without_a_name_that_no_test_leaves_alone_fails_the_class_beside_a_test
         assert_eq!(evicts(&report).verdict, Verdict::Fail);
         of_class(&report).map(|test| test.reason.clone())
     };
-    let beside = "none of its tests leaves this alone";
+    let beside = "none of its tests that ran alone leaves this";
     let buffers = format!("4.0 KiB of direct buffers per iteration (allowed 0 B); {beside}");
     assert_eq!(entry(&buffer, &|_| ()), Some(buffers));
     let threads = format!("1 Java thread per iteration (allowed 0); {beside}");

@@ -146,7 +146,7 @@ impl TestJudge<'_, '_> {
             let bytes = rest.leaks.iter_mut().map(|leak| &mut leak.bytes_per_iteration);
             bytes.for_each(|bytes| *bytes = bytes.min(most));
         }
-        rest.remark("none of its tests leaves this alone".to_owned());
+        rest.remark("none of its tests that ran alone leaves this".to_owned());
         Some(rest)
     }
 }

@@ -1,7 +1,8 @@
 //! Confirms the suspects of the rounds: the class is repeated alone in one virtual machine, and if it grows, its tests.
 //!
 //! Data flow: a suspect class → repeated as a whole → if it grows: rounds over its tests, in one virtual machine
-//! ([`over`]) → those that grow are each repeated alone, like the class. Growth in no single test, or not in each
+//! ([`over`]) → those that grow are each repeated alone, like the class → if the class leaves more than these, so are
+//! tests whose growth the rounds may not have seen ([`NarrowedTests`]). Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it
 //! may be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes
 //! that get no time stay unconfirmed.
@@ -28,13 +29,16 @@ use crate::run::runners::java::{Last, Repeating, classes_text, list, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
-use memgate_analysis::{JavaSuspect, ProcessRecord, Unit, base_of, growing_tests, ran_out_of_memory};
+use memgate_analysis::{
+    JavaSuspect, NarrowedTests, ProcessRecord, Unit, base_of, growing_tests, grows_beside, ran_out_of_memory,
+};
 use memgate_launch::Exit;
 use memgate_wire::options::Detail;
 
 /// Exit status of our launcher if it does not find the test.
 const NO_SUCH_TEST: i32 = 3;
-/// Up to this many tests are all confirmed if the rounds over them gave no result.
+/// Up to this many tests are all confirmed if the rounds over them showed none that grows. Also the most doubtful tests
+/// of a class to confirm.
 const FEW: usize = 8;
 
 /// Confirms the suspects of one suite.
@@ -183,6 +187,7 @@ impl Repeater<'_, '_> {
     pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
         let tests = tests_of(&self.junit.classes, class);
         let mut whole = whole(tests, class);
+        let before = self.finished.len();
         let mut repeated = self.one(&whole, &mut |_| show(&whole.id())).await?;
         if matches!(repeated, Repeated::NotFound) && !whole.test.is_empty() {
             whole = Selection::class(class, tests);
@@ -203,13 +208,30 @@ impl Repeater<'_, '_> {
         }
         let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
         let mut of_all = |_: &_| show(&format!("the tests of {class}"));
-        let growing = self.growing(&units, &mut of_all).await?;
-        let is_asked =
-            |unit: &&Selection| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id()));
+        let narrowed = self.growing(&units, &mut of_all).await?;
+        let is_named = |ids: &[String], unit: &&Selection| ids.contains(&unit.id());
+        let (growing, mut doubtful): (VecDeque<&Selection>, Vec<&Selection>) = match &narrowed {
+            Some(NarrowedTests { growing, doubtful }) if !growing.is_empty() || units.len() > FEW => (
+                invocations_last(units.iter().filter(|unit| is_named(growing, unit))).collect(),
+                invocations_last(units.iter().filter(|unit| is_named(doubtful, unit))).take(FEW).collect(),
+            ),
+            _ if units.len() <= FEW => (invocations_last(units.iter()).collect(), Vec::new()),
+            _ => Default::default(),
+        };
+        let mut asked = growing;
         let mut told = Told::Leaks;
         let mut none_is_known = true;
         let mut leaking = BTreeSet::new();
-        for test in invocations_last(units.iter().filter(is_asked)) {
+        let mut alone = Vec::new();
+        loop {
+            let Some(test) = asked.pop_front() else {
+                let more = std::mem::take(&mut doubtful);
+                if more.is_empty() || !self.grows_beside((before, class), &alone) {
+                    break;
+                }
+                asked.extend(more);
+                continue;
+            };
             if self.how.is_over() || leaking.contains(base_of(&test.test)) && self.how.is_over_again() {
                 // The class fails instead of its tests: if only one test failed, the others would look clean.
                 if none_is_known {
@@ -220,7 +242,11 @@ impl Repeater<'_, '_> {
                 continue;
             }
             let mut of_test = |_: &_| show(&test.id());
+            let at = self.finished.len();
             let repeated = self.one(test, &mut of_test).await?;
+            if at < self.finished.len() {
+                alone.push((at, test.id()));
+            }
             // Otherwise it is judged with its class.
             let Some((outcome, leaks)) = repeated.outcome(&self.how) else { continue };
             // The class has a verdict; this test got none.
@@ -236,13 +262,22 @@ impl Repeater<'_, '_> {
         Ok(told)
     }
 
+    /// Does the class grow by more than its tests that ran alone? Each comes with its process in `finished`.
+    fn grows_beside(&self, (at, class): (usize, &str), tests: &[(usize, String)]) -> bool {
+        let record = |at: usize| self.finished.get(at).map(|process| &process.record);
+        let tests: Vec<_> =
+            tests.iter().filter_map(|(at, test)| Some((record(*at)?, test.clone()))).collect();
+        let (suite, policy) = (&self.suite.facts.name, &self.context.plan.policy);
+        record(at).is_some_and(|of_class| grows_beside((of_class, class), &tests, suite, policy))
+    }
+
     /// Finds which of these tests of a class grow, by rounds over them in one virtual machine; `None`: the rounds gave
     /// no result.
     async fn growing(
         &mut self,
         tests: &[Selection],
         show: &mut dyn FnMut(&RunState),
-    ) -> Result<Option<Vec<String>>, Stopped> {
+    ) -> Result<Option<NarrowedTests>, Stopped> {
         let plain: Vec<Selection> = tests.iter().filter(|test| test.is_plain()).cloned().collect();
         let Some((class, worker)) =
             plain.first().map(|test| &test.class).zip(worker(self.suite, self.junit).ok())

@@ -3,7 +3,7 @@
 use memgate_e2e::{Project, junit, jvm};
 use memgate_model::Verdict;
 
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 8] = [
     // Keeps some arrays each time, while the JVM sometimes makes arrays and strings of its own.
     (
         "BuffersTest",
@@ -75,6 +75,20 @@ class ConnectionsTest {
 }
 ",
     ),
+    // In each round, the second test frees as much of the first one as it keeps.
+    (
+        "SlotTest",
+        "import org.junit.jupiter.api.Test;
+class SlotTest {
+    static class Page { }
+    static final Object[] KEPT = new Object[100_000];
+    static int next;
+    static Page slot;
+    @Test void fills() { slot = new Page(); }
+    @Test void keeps() { slot = null; KEPT[next++] = new Page(); }
+}
+",
+    ),
     (
         "com/example/OpensTest",
         "package com.example;
@@ -131,6 +145,9 @@ fn a_leak_of_arrays_or_descriptors_alone_is_found_and_one_that_needs_another_cla
     assert_eq!(held, Some(("java.lang.Class", "classValueMap")), "{run}");
 
     assert_eq!(run.test("ConnectionsTest.gets").verdict, Verdict::Pass, "{run}");
+
+    assert_eq!(run.test("SlotTest.keeps").leaks[0].title, "1 × SlotTest$Page", "{run}");
+    assert_eq!(run.test("SlotTest.fills").verdict, Verdict::Pass, "{run}");
 
     let uses = run.test("com.example.UsesTest.uses");
     assert_eq!(uses.verdict, Verdict::Warn, "{run}");
