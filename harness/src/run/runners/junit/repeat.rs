@@ -5,8 +5,8 @@
 //! tests whose growth the rounds may not have seen ([`NarrowedTests`]). Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it
 //! may be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes
-//! that get no time stay unconfirmed. Tests of a leaking class for which its time was too short run last, if the classes
-//! after it left some.
+//! that get no time stay unconfirmed. Tests of a leaking class for which its time was too short run last, if the
+//! classes after it left some.
 //!
 //! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
 //! If the test is then known to leak, the others get no more than the share of their class.
