@@ -88,10 +88,10 @@ pub(super) struct Traces {
     /// The selections of the runs that saw it there.
     #[serde(default)]
     selections: BTreeSet<i64>,
-    /// Tests that the runs of one commit judged without it, each with the selections of these runs: each run may have
+    /// Tests that the runs of one commit judged without it, each with the selection of its run: each run may have
     /// measured only some of them.
     #[serde(default)]
-    without: BTreeMap<i64, BTreeSet<i64>>,
+    without: BTreeSet<(i64, i64)>,
     #[serde(default)]
     clean_key: String,
     /// The least thorough look that saw it.
@@ -115,7 +115,7 @@ impl Traces {
         }
         self.last.extend(&seen.tests);
         self.selections.insert(run.selection);
-        self.without.retain(|test, _| !seen.tests.contains(test));
+        self.without.retain(|(test, _)| !seen.tests.contains(test));
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
     }
 
@@ -126,9 +126,8 @@ impl Traces {
             self.without.clear();
             self.clean_key.clone_from(&run.key);
         }
-        for (test, _) in judged.iter().filter(|(_, judged)| **judged) {
-            self.without.entry(*test).or_default().insert(run.selection);
-        }
+        self.without
+            .extend(judged.iter().filter(|(_, judged)| **judged).map(|(test, _)| (*test, run.selection)));
         // A partial run lacks tests that still exist.
         let is_there = |test: &&i64| run.is_partial || judged.contains_key(test);
         let mut asked: Vec<&i64> = self.last.iter().filter(is_there).collect();
@@ -137,12 +136,11 @@ impl Traces {
         }
         let is_close = self.look.is_none_or(|look| run.look >= look);
         // A build that selects tests may have left out the run of the program that leaks.
-        let has_its_runs = |by: &BTreeSet<i64>| {
-            by.contains(&0) || !self.selections.is_empty() && self.selections.is_subset(by)
+        let has_its_runs = |test: &i64| {
+            let has = |selection: &i64| self.without.contains(&(*test, *selection));
+            has(&0) || !self.selections.is_empty() && self.selections.iter().all(has)
         };
-        is_close
-            && !asked.is_empty()
-            && asked.into_iter().all(|test| self.without.get(test).is_some_and(has_its_runs))
+        is_close && !asked.is_empty() && asked.into_iter().all(has_its_runs)
     }
 
     /// Notes that a whole run of this commit lacks the leak's suite. Returns whether enough commits lack it.

@@ -1,1 +1,1 @@
-CREATE INDEX run_by_sha ON run (project_id, sha);
+CREATE INDEX IF NOT EXISTS run_by_sha ON run (project_id, sha);
