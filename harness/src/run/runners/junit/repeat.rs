@@ -5,8 +5,7 @@
 //! tests whose growth the rounds may not have seen ([`NarrowedTests`]). Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it
 //! may be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes
-//! that get no time stay unconfirmed. Tests of a leaking class for which its time was too short run last, if the
-//! classes after it left some.
+//! that get no time stay unconfirmed.
 //!
 //! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
 //! If the test is then known to leak, the others get no more than the share of their class.
@@ -66,7 +65,6 @@ pub(super) async fn confirm(
     let mut budget = Budget::of_classes(context.plan.confirm_budget, suite.facts.screened_s);
     budget.begin();
     let mut done = 0;
-    let mut open = VecDeque::new();
     while let Some(suspect) = suspects.pop_front() {
         let class = &suspect.suite;
         let Some(share) = budget.share(total - done).filter(|_| context.plan.confirm) else {
@@ -90,34 +88,18 @@ pub(super) async fn confirm(
         let mut show = |id: &str| progress.update(done as u64, id);
         let before = finished.len();
         let repeater = Repeater { context, suite, junit, how, finished };
-        let (told, left) = repeater.class(class, &mut show).await?;
+        let told = repeater.class(class, &mut show).await?;
         // The class is repeated before its tests.
         let alone = finished.get(before).map(|process| &process.record);
-        // Tests that are left are counted when the other classes are done.
-        if told == Told::Open && left.is_empty() {
+        if told == Told::Open {
             budget.counts_as_open();
         }
-        open.extend(left);
         if told != Told::Leaks || alone.is_some_and(|alone| suspect.grew_more_than(alone)) {
             suspects.extend(suspect.behind.as_deref());
         }
         done += 1;
         total = done + suspects.len();
         progress.expect(total as u64);
-    }
-    // The classes after theirs may have left some of the time.
-    while let Some(test) = open.pop_front() {
-        let Some(share) = budget.share(open.len() + 1) else {
-            budget.counts_as_open();
-            continue;
-        };
-        let end = Instant::now().checked_add(share);
-        let over = budget.why("it was over before this was known");
-        let how = How { batch: Batch::Of(1), until: end, share: end, over };
-        let mut repeater = Repeater { context, suite, junit, how, finished };
-        if repeater.test(&test, &mut |id| progress.update(done as u64, id)).await? == Told::Open {
-            budget.counts_as_open();
-        }
     }
     if let Some(left_open) = budget.left_open() {
         console.warning(&format!("{}: {left_open}", suite.facts.name));
@@ -201,13 +183,8 @@ pub(super) struct Repeater<'r, 'c> {
 }
 
 impl Repeater<'_, '_> {
-    /// Confirms a class, and if it grows its tests, until the time is over. Also returns the tests for which it was too
-    /// short.
-    pub(super) async fn class(
-        mut self,
-        class: &str,
-        show: &mut dyn FnMut(&str),
-    ) -> Result<(Told, Vec<Selection>), Stopped> {
+    /// Confirms a class, and if it grows its tests, until the time is over.
+    pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
         let tests = tests_of(&self.junit.classes, class);
         let mut whole = whole(tests, class);
         let before = self.finished.len();
@@ -221,13 +198,13 @@ impl Repeater<'_, '_> {
         let (outcome, leaks) = repeated.outcome(&self.how).unwrap_or_else(no_class);
         self.suite.facts.confirmations.insert(whole.id(), outcome);
         if is_open {
-            return Ok((Told::Open, Vec::new()));
+            return Ok(Told::Open);
         }
         if !leaks {
-            return Ok((Told::Clean, Vec::new()));
+            return Ok(Told::Clean);
         }
         if tests.len() < 2 || self.how.is_over() {
-            return Ok((Told::Leaks, Vec::new()));
+            return Ok(Told::Leaks);
         }
         let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
         let mut of_all = |_: &_| show(&format!("the tests of {class}"));
@@ -245,7 +222,7 @@ impl Repeater<'_, '_> {
         let mut told = Told::Leaks;
         let mut none_is_known = true;
         let mut leaking = BTreeSet::new();
-        let (mut alone, mut left) = (Vec::new(), Vec::new());
+        let mut alone = Vec::new();
         loop {
             let Some(test) = asked.pop_front() else {
                 let more = std::mem::take(&mut doubtful);
@@ -262,7 +239,6 @@ impl Repeater<'_, '_> {
                 }
                 self.suite.facts.confirmations.insert(test.id(), self.how.out_of_time());
                 told = Told::Open;
-                left.extend((!leaking.contains(base_of(&test.test))).then(|| test.clone()));
                 continue;
             }
             let mut of_test = |_: &_| show(&test.id());
@@ -271,7 +247,6 @@ impl Repeater<'_, '_> {
             if at < self.finished.len() {
                 alone.push((at, test.id()));
             }
-            let is_open = matches!(repeated, Repeated::OutOfTime);
             // Otherwise it is judged with its class.
             let Some((outcome, leaks)) = repeated.outcome(&self.how) else { continue };
             // The class has a verdict; this test got none.
@@ -283,21 +258,7 @@ impl Repeater<'_, '_> {
                 leaking.insert(base_of(&test.test));
             }
             self.suite.facts.confirmations.insert(test.id(), outcome);
-            left.extend(is_open.then(|| test.clone()));
         }
-        Ok((told, left))
-    }
-
-    /// Confirms a test of a class that is known to leak, for which the time was too short before.
-    async fn test(&mut self, test: &Selection, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
-        let repeated = self.one(test, &mut |_| show(&test.id())).await?;
-        let Some((outcome, leaks)) = repeated.outcome(&self.how) else { return Ok(Told::Clean) };
-        let told = match outcome {
-            ConfirmationFacts::Impossible(_) => Told::Open,
-            _ if leaks => Told::Leaks,
-            _ => Told::Clean,
-        };
-        self.suite.facts.confirmations.insert(test.id(), outcome);
         Ok(told)
     }
 
