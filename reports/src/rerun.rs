@@ -77,7 +77,9 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
         },
         Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
         // A test of a parameterised class.
-        Runner::Junit if id.contains(".[") => id.split_once(".[").map(|(class, _)| format!("{class}.*")),
+        Runner::Junit if id.split('[').next().is_some_and(|class| class.ends_with('.')) => {
+            id.split('[').next().map(|class| format!("{class}*"))
+        }
         // A scenario of a feature, or a test of a suite in a suite, is not a method.
         Runner::Junit | Runner::Instrumentation if id.contains('/') => None,
         // Selects all parameters of a test method. Names of JUnit 4 contain no types, so a bracket belongs to the name.

@@ -430,6 +430,8 @@ pub(crate) struct Waivers<'a> {
     named: BTreeSet<usize>,
     /// Suite and test that are being judged.
     test: (String, String),
+    /// Executions in each of its windows. Limits of waivers are per execution.
+    executions: f64,
     /// In a class as a whole: leaks of its tests that waivers accept.
     of_its_tests: Vec<Leak>,
 }
@@ -442,6 +444,7 @@ impl<'a> Waivers<'a> {
             used,
             named: BTreeSet::new(),
             test: (String::new(), String::new()),
+            executions: 1.0,
             of_its_tests: Vec::new(),
         }
     }
@@ -449,7 +452,13 @@ impl<'a> Waivers<'a> {
     /// Sets the test to which the next leaks belong.
     pub(crate) fn enter(&mut self, suite: &str, test: &str) {
         self.test = (suite.to_owned(), test.to_owned());
+        self.executions = 1.0;
         self.of_its_tests.clear();
+    }
+
+    /// Each window of the test has this many executions.
+    pub(crate) const fn windows_of(&mut self, executions: f64) {
+        self.executions = executions;
     }
 
     /// The same for a class as a whole. Its tests left `leaks` when they ran alone.
@@ -524,7 +533,8 @@ impl<'a> Waivers<'a> {
     /// `named`: the waivers that name the leak.
     fn tell(&mut self, leak: &mut Leak, named: Vec<usize>, covers: impl Fn(&Waiver, f64) -> bool) {
         let waivers = &self.policy.waivers;
-        let accepted = match named.iter().find(|index| covers(&waivers[**index], leak.amount())) {
+        let amount = leak.amount() / self.executions;
+        let accepted = match named.iter().find(|index| covers(&waivers[**index], amount)) {
             Some(index) => {
                 self.used[*index] += 1;
                 Some(waivers[*index].reason.clone())
@@ -535,9 +545,8 @@ impl<'a> Waivers<'a> {
             }
         };
         leak.waiver = accepted.or(leak.waiver.take());
-        if leak.waiver.is_none() {
-            leak.waived_up_to = named.iter().filter_map(|index| waivers[*index].up_to).reduce(f64::max);
-        }
+        let limits = named.iter().filter_map(|index| waivers[*index].up_to);
+        leak.waived_up_to = limits.reduce(f64::max).filter(|_| leak.waiver.is_none());
         self.named.extend(named);
     }
 
@@ -603,6 +612,54 @@ impl<'a> Waivers<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::tests::waiver;
+
+    fn limited(up_to: f64) -> GatePolicy {
+        let waiver = Waiver { up_to: Some(up_to), ..waiver(WaiverMatch::Leak("j1-a".to_owned()), None) };
+        GatePolicy { waivers: vec![waiver], ..GatePolicy::default() }
+    }
+
+    fn leak(bytes: f64) -> Leak {
+        let kind = LeakKind::Java;
+        Leak {
+            id: "j1-a".to_owned(),
+            kind,
+            bytes_per_iteration: bytes,
+            count_per_iteration: 1.0,
+            ..Leak::default()
+        }
+    }
+
+    fn covered(waivers: &mut Waivers<'_>, bytes: f64) -> (bool, Option<f64>) {
+        let mut leak = leak(bytes);
+        waivers.cover_java(&mut leak);
+        (leak.waiver.is_some(), leak.waived_up_to)
+    }
+
+    #[test]
+    fn the_limit_of_a_waiver_is_for_one_execution_of_many_in_a_window() {
+        let policy = limited(2.0);
+        let mut waivers = Waivers::new(&policy);
+        waivers.enter("unit", "ATest.a");
+        assert_eq!(covered(&mut waivers, 24.0), (false, Some(2.0)));
+        waivers.windows_of(30.0);
+        assert_eq!(covered(&mut waivers, 24.0), (true, None));
+    }
+
+    #[test]
+    fn a_class_leaks_as_much_as_its_tests_together_and_not_as_many_larger_objects() {
+        let policy = limited(200.0);
+        let mut waivers = Waivers::new(&policy);
+        let mut of_test = leak(100.0);
+        waivers.cover_java(&mut of_test);
+        let of_tests = vec![of_test; 3];
+        for (bytes, count, is_covered) in [(300.0, 3.0, true), (1e6, 3.0, false), (300.0, 9.0, false)] {
+            waivers.enter_class("unit", "ATest", &of_tests);
+            let mut of_class = Leak { count_per_iteration: count, ..leak(bytes) };
+            waivers.cover_java(&mut of_class);
+            assert_eq!(of_class.waiver.is_some(), is_covered, "{bytes} B in {count}");
+        }
+    }
 
     #[test]
     fn an_entry_for_all_tests_of_a_class_is_for_the_class_too() {

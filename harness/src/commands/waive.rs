@@ -1,6 +1,6 @@
 //! `memgate waive`: appends a waiver to the waivers file, or extends one that has ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -42,8 +42,14 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
         let known = known(&sessions, |leak| leak.id == *id);
         let exceeded = |waiver: &Waiver| known.as_ref().is_some_and(|known| known.exceeds(waiver, today));
         let is_its = |waiver: &&Waiver| {
-            // The limit of a waiver for some tests is raised without `--test`, too.
-            covers(waiver, id, request) || test.is_none() && is_of(waiver, id) && exceeded(waiver)
+            // Without `--test`, a waiver for some tests is raised if all tests that leak are among them.
+            let is_for_all = || known.as_ref().is_some_and(|known| known.are_all_in(waiver));
+            covers(waiver, id, request)
+                || test.is_none()
+                    && is_of(waiver, id)
+                    && !waiver.until.over(today)
+                    && exceeded(waiver)
+                    && is_for_all()
         };
         let covering = waivers.iter().filter(is_its);
         // One that has not ended counts first, then that of the same tests.
@@ -248,6 +254,12 @@ impl Known {
         pattern.is_ok_and(|pattern| self.tests.iter().any(|(suite, test)| pattern.matches(suite, test)))
     }
 
+    /// Is the waiver for all tests that have the leak?
+    fn are_all_in(&self, waiver: &Waiver) -> bool {
+        let matches = |test: &TestGlob| self.tests.iter().all(|(suite, name)| test.matches(suite, name));
+        waiver.test.as_ref().is_none_or(matches)
+    }
+
     /// Is the limit of this waiver less than the leak in its tests?
     fn exceeds(&self, waiver: &Waiver, today: Date) -> bool {
         // Nobody compared it with the limit of a waiver that has ended.
@@ -268,7 +280,15 @@ impl Known {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(suite, test))
         };
         let of = self.tests.iter().zip(&self.amounts).filter(|(test, _)| is_meant(test));
-        let most = of.map(|(_, (amount, _))| *amount).fold(0.0, f64::max);
+        // A class that has no time for its tests is judged as a whole.
+        let of_java = matches!(self.runner, Runner::Junit | Runner::Instrumentation);
+        let mut sums: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+        for ((suite, test), (amount, _)) in of {
+            let unit = test.split(['(', '[']).next().and_then(|name| name.rsplit_once('.'));
+            *sums.entry((suite, unit.filter(|_| of_java).map_or(test, |(class, _)| class))).or_default() +=
+                amount;
+        }
+        let most = sums.into_values().fold(0.0, f64::max);
         let factor = if self.leak.kind == LeakKind::Os { 1.0 } else { 2.0 };
         (most > 0.0).then_some(factor * most)
     }
@@ -489,6 +509,10 @@ mod tests {
         let of_one = |test: &str| parsed(&before.replace("reason", &format!("test: \"{test}\", reason")));
         let larger = leaks(ID, &[12.0, 8000.0], Some(140.0));
         assert!(larger.exceeds(&of_one("A.t1"), TODAY) && !larger.exceeds(&of_one("A.t0"), TODAY));
+        assert!(larger.are_all_in(&of_one("A.*")) && !larger.are_all_in(&of_one("A.t1")));
+        // A class may be judged as a whole.
+        let of_java = Known { runner: Runner::Junit, ..leaks(ID, &[12.0, 70.0], None) };
+        assert_eq!(of_java.up_to(None), Some(164.0));
     }
 
     #[test]

@@ -44,9 +44,8 @@ const OF_CTEST: [&str; 15] = [
     "--stop-on-failure",
     "--fixture-exclude",
 ];
-/// Variables of Automake and Autotest that name the tests to run; that of Autotest may have only other options.
+/// Variables of Automake and Autotest that name the tests to run, or may name them.
 const OF_AUTOMAKE: [&str; 2] = ["TESTS=", "TESTSUITEFLAGS="];
-const OTHERS_OF_AUTOTEST: &str = "TESTSUITEFLAGS=-j";
 /// Options of `meson test` that leave out tests.
 const OF_MESON: [&str; 4] = ["--suite", "--no-suite", "--slice", "--maxfail"];
 /// Its other options that may have their value in the next word. Any other word names a test.
@@ -140,7 +139,8 @@ impl Words {
         });
         let Some(test) = of_meson.map(|meson| meson + 1) else { return false };
         // What follows in a script is no word of meson.
-        let of_it = self.0[test..].iter().take_while(|word| *word != END);
+        let ends = |word: &str| word == END || word.contains(['<', '>']);
+        let of_it = self.0[test..].iter().take_while(|word| !ends(word));
         let words: Vec<String> = of_it.cloned().collect();
         let names =
             |pair: &[String]| !pair[1].starts_with('-') && !VALUES_OF_MESON.contains(&pair[0].as_str());
@@ -153,9 +153,7 @@ impl Words {
 pub(super) fn selects_of_build(command: &[String]) -> bool {
     let words = Words::of(command);
     (words.runs(&BUILDS) && words.has(&OF_CTEST))
-        || (words.runs(&["make", "gmake"])
-            && words.begins(&OF_AUTOMAKE)
-            && !words.begins(&[OTHERS_OF_AUTOTEST]))
+        || (words.runs(&["make", "gmake"]) && words.begins(&OF_AUTOMAKE))
         || words.names_tests_of_meson()
 }
 

@@ -23,7 +23,7 @@ impl TestJudge<'_, '_> {
         let expected = Memory::of(&expected);
         let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
         for group in &own {
-            if !self.list_once(leaks::in_all(group), &group.place.names) {
+            if !self.list(leaks::in_all(group), &group.place.names) {
                 unwaived.add(group);
             }
         }
@@ -67,7 +67,7 @@ impl TestJudge<'_, '_> {
         for kind in OsKind::ALL {
             let (mut unwaived, listed) = (0.0, self.judgement.leaks.len());
             for group in leaks::made_until(record, end, kind, self.context) {
-                if !self.list_once(group.leak(), group.frame_names()) {
+                if !self.list(group.leak(), group.frame_names()) {
                     unwaived += group.count;
                 }
             }

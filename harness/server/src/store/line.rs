@@ -85,9 +85,9 @@ pub(super) struct Traces {
     last: BTreeSet<i64>,
     #[serde(default)]
     last_key: String,
-    /// The selections of the runs that saw it there.
+    /// These tests, each with the selection of the run that saw it there.
     #[serde(default)]
-    selections: BTreeSet<i64>,
+    seen_by: BTreeSet<(i64, i64)>,
     /// Tests that the runs of one commit judged without it, each with the selection of its run: each run may have
     /// measured only some of them.
     #[serde(default)]
@@ -110,11 +110,11 @@ impl Traces {
     fn saw(&mut self, run: &LineRun, seen: &Seen) {
         if self.last_key != run.key {
             self.last.clear();
-            self.selections.clear();
+            self.seen_by.clear();
             self.last_key.clone_from(&run.key);
         }
         self.last.extend(&seen.tests);
-        self.selections.insert(run.selection);
+        self.seen_by.extend(seen.tests.iter().map(|test| (*test, run.selection)));
         self.without.retain(|(test, _)| !seen.tests.contains(test));
         self.look = self.look.map_or(Some(run.look), |look| Some(look.min(run.look)));
     }
@@ -137,8 +137,9 @@ impl Traces {
         let is_close = self.look.is_none_or(|look| run.look >= look);
         // A build that selects tests may have left out the run of the program that leaks.
         let has_its_runs = |test: &i64| {
-            let has = |selection: &i64| self.without.contains(&(*test, *selection));
-            has(&0) || !self.selections.is_empty() && self.selections.iter().all(has)
+            let mut saw_it = self.seen_by.iter().filter(|(of, _)| of == test).peekable();
+            self.without.contains(&(*test, 0))
+                || saw_it.peek().is_some() && saw_it.all(|run| self.without.contains(run))
         };
         is_close && !asked.is_empty() && asked.into_iter().all(has_its_runs)
     }

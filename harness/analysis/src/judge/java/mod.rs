@@ -355,6 +355,7 @@ impl TestJudge<'_, '_> {
         self.judgement.curve = curve::of_java(record, &windows);
         self.judgement.batch =
             Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
+        self.context.waivers.windows_of(self.judgement.executions());
         let findings = Findings::of(record, self.id, allowed.warm_up, allowed.confidence);
         let grew_alone = self.figures(record, &windows, &findings, suspect, allowed);
         let is_open = suspect.is_none_or(|suspect| is_open(&findings, suspect));

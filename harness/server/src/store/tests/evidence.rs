@@ -188,6 +188,12 @@ fn a_build_that_leaves_out_runs_of_a_program_fixes_only_leaks_that_the_same_comm
         story.again(&[("p", leak())], selected(two)).await;
         assert_eq!(story.next(&[("p", clean())], selected(one)).await, ["n1-a New"]);
         assert_eq!(story.again(&[("p", clean())], selected(two)).await, ["n1-a Fixed"], "both commands");
+        // Each test is asked for its own command.
+        let mut story = Story::begin().await;
+        story.next(&[("p", leak())], selected(one)).await;
+        story.again(&[("q", leak())], selected(two)).await;
+        assert_eq!(story.next(&[("p", clean())], selected(one)).await, ["n1-a New"]);
+        assert_eq!(story.again(&[("q", clean())], selected(two)).await, ["n1-a Fixed"]);
         // Other tests of the commit prove nothing about the ones that the command left out.
         let mut story = Story::begin().await;
         story.next(&[("p", leak())], as_it_is).await;

@@ -37,8 +37,8 @@ use memgate_wire::options::Detail;
 
 /// Exit status of our launcher if it does not find the test.
 const NO_SUCH_TEST: i32 = 3;
-/// Up to this many tests are all confirmed if the rounds over them showed none that grows. Also the most doubtful tests
-/// of a class to confirm.
+/// Up to this many tests are all confirmed if the rounds over them showed none that grows, or gave no result. Also the
+/// most doubtful tests of a class to confirm.
 const FEW: usize = 8;
 
 /// Confirms the suspects of one suite.
@@ -146,7 +146,7 @@ impl How {
         ConfirmationFacts::Impossible(self.over.clone())
     }
 
-    /// Is the time over for one more invocation of a test that is known to leak?
+    /// Is the time over for one more invocation of a test that is known to leak, or for a doubtful test?
     fn is_over_again(&self) -> bool {
         self.is_over() || self.share.is_some_and(|share| share <= Instant::now())
     }
@@ -223,6 +223,7 @@ impl Repeater<'_, '_> {
         let mut none_is_known = true;
         let mut leaking = BTreeSet::new();
         let mut alone = Vec::new();
+        let mut is_doubtful = false;
         loop {
             let Some(test) = asked.pop_front() else {
                 let more = std::mem::take(&mut doubtful);
@@ -230,8 +231,13 @@ impl Repeater<'_, '_> {
                     break;
                 }
                 asked.extend(more);
+                is_doubtful = true;
                 continue;
             };
+            // Their class is judged without them.
+            if is_doubtful && self.how.is_over_again() {
+                break;
+            }
             if self.how.is_over() || leaking.contains(base_of(&test.test)) && self.how.is_over_again() {
                 // The class fails instead of its tests: if only one test failed, the others would look clean.
                 if none_is_known {
@@ -248,7 +254,11 @@ impl Repeater<'_, '_> {
                 alone.push((at, test.id()));
             }
             // Otherwise it is judged with its class.
-            let Some((outcome, leaks)) = repeated.outcome(&self.how) else { continue };
+            let Some((outcome, leaks)) =
+                repeated.outcome(&self.how).filter(|(_, leaks)| *leaks || !is_doubtful)
+            else {
+                continue;
+            };
             // The class has a verdict; this test got none.
             if none_is_known && self.how.is_over() && !leaks {
                 break;
