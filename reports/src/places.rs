@@ -60,8 +60,8 @@ impl Checkout {
         self.class_source(class)
     }
 
-    /// `core/src/main/java/com/example/Tile.java` for `com.example.Tile$Loader`, and `Tiles.kt` for `TilesKt`, the class
-    /// that Kotlin makes of what is outside of classes.
+    /// `core/src/main/java/com/example/Tile.java` for `com.example.Tile$Loader`, and `Tiles.kt` for `TilesKt`, the
+    /// class that Kotlin makes of what is outside of classes.
     fn class_source(&self, class: &str) -> Option<String> {
         let outer = class.split(['$', '[']).next()?.replace('.', "/");
         let named = ["java", "kt"].iter().find_map(|ending| self.source(&format!("{outer}.{ending}")));

@@ -385,8 +385,8 @@ mod tests {
 
     use super::*;
 
-    /// `c3@30` is a run of commit c3 at time 30, `c3+@30` one with changes, `@30` one without a commit, `c3@30#7` one of
-    /// pipeline 7.
+    /// `c3@30` is a run of commit c3 at time 30, `c3+@30` one with changes, `@30` one without a commit, `c3@30#7` one
+    /// of pipeline 7.
     fn run(number: usize, text: &str) -> Run {
         let (text, pipeline) = text.split_once('#').map_or((text, None), |(text, n)| (text, n.parse().ok()));
         let (sha, started) = text.split_once('@').unwrap();

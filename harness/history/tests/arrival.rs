@@ -3,8 +3,8 @@
 use memgate_history::life::{Life, Observation, State, fold, key_of_run};
 use memgate_history::place::{Chain, Run, order};
 
-/// Data of a run: its commit, whether the tree had uncommitted changes, the leak was seen and its test judged, the number
-/// of ancestors in its clone.
+/// Data of a run: its commit, whether the tree had uncommitted changes, the leak was seen and its test judged, the
+/// number of ancestors in its clone.
 #[derive(Clone, Copy)]
 struct Told {
     commit: i64,

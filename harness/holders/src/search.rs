@@ -301,8 +301,8 @@ impl Search<'_> {
             let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
             let of_state_alone: Vec<_> =
                 site.by_origin.into_iter().filter(|((s, _), _)| *s == state).collect();
-            // Each block may be held by its own word, maybe in a thread of its own. The main thread's stack may also hold
-            // one of them.
+            // Each block may be held by its own word, maybe in a thread of its own. The main thread's stack may also
+            // hold one of them.
             let mut of_group = BTreeMap::new();
             for ((_, origin), (count, _)) in &of_state_alone {
                 *of_group.entry(group(*origin)).or_insert(0) += count;

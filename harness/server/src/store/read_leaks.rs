@@ -161,8 +161,8 @@ impl Store {
         }))
     }
 
-    /// A leak that no line has: seen only in reviews, or in uncommitted changes that no longer count. `None`: nobody has
-    /// seen it, or its sightings have expired.
+    /// A leak that no line has: seen only in reviews, or in uncommitted changes that no longer count. `None`: nobody
+    /// has seen it, or its sightings have expired.
     async fn leak_of_reviews(&self, shown: Shown, id: &str) -> Result<Option<LeakView>, StoreError> {
         let row = sqlx::query(sql::LEAK).bind(shown.project).bind(id.to_owned()).fetch_optional(&self.pool);
         let Some(row) = row.await? else { return Ok(None) };
