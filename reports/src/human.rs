@@ -281,7 +281,7 @@ fn one_time(report: &RunReport) -> String {
     let of_os = groups.values().filter(|(leak, _)| leak.kind == LeakKind::Os);
     let handles: f64 = of_os.map(|(leak, _)| leak.count_per_iteration).sum();
     let parts = [
-        (bytes > 0.0).then(|| format_bytes(bytes)),
+        (bytes > 0.0 || handles <= 0.0).then(|| format_bytes(bytes)),
         (handles > 0.0).then(|| format!("{handles:.0} × descriptor or thread")),
     ];
     format!(

@@ -68,6 +68,7 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
     if test.is_heap_dump() || test.only_among_others {
         return None;
     }
+    let of_template = || id.split('[').next()?.strip_suffix('.');
     match suite.runner {
         Runner::Command => None,
         Runner::Gtest => match id.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
@@ -77,9 +78,7 @@ fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
         },
         Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
         // A test of a parameterised class.
-        Runner::Junit if id.split('[').next().is_some_and(|class| class.ends_with('.')) => {
-            id.split('[').next().map(|class| format!("{class}*"))
-        }
+        Runner::Junit if of_template().is_some() => of_template().map(|class| format!("{class}.*")),
         // A scenario of a feature, or a test of a suite in a suite, is not a method.
         Runner::Junit | Runner::Instrumentation if id.contains('/') => None,
         // Selects all parameters of a test method. Names of JUnit 4 contain no types, so a bracket belongs to the name.
@@ -179,6 +178,7 @@ mod tests {
             (Runner::Gtest, "a; rm -rf $(x)", false, Some("'a; rm -rf $(x)'")),
             (Runner::Junit, "com.example.ATest.b(int)[2]", false, Some("com.example.ATest.b")),
             (Runner::Junit, "com.example.ATest", true, Some("'com.example.ATest.*'")),
+            (Runner::Junit, "com.example.ATest.[2]/loads", false, Some("'com.example.ATest.*'")),
             (Runner::Instrumentation, "a.BTest.c[x=1]", false, Some("a.BTest.c")),
             (Runner::Instrumentation, "a.BTest.loads (twice)", false, Some("'a.BTest.loads (twice)'")),
             (Runner::Command, "replay", false, None),

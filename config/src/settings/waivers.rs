@@ -25,8 +25,9 @@ table! {
         /// The tests in which the leak is accepted: `suite::Test.name`, or `Test.name` in any suite.
         /// Default: all tests.
         test: At<TestGlob>,
-        /// The most that it accepts per iteration: bytes, or a number of descriptors or threads. It counts in tests
-        /// that are repeated. `memgate waive` writes twice the bytes of today. Default: any amount.
+        /// The most that it accepts per iteration: bytes, or a number of descriptors or threads. `memgate waive` writes
+        /// twice the bytes of today. If a test was not repeated (`--no-confirm`), any amount is accepted. Default: any
+        /// amount.
         up_to: Size,
         /// Reason for accepting it.
         #[schemars(required)]

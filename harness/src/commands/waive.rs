@@ -1,4 +1,4 @@
-//! `memgate waive`: appends a waiver to the waivers file, or extends one that has ended.
+//! `memgate waive`: appends a waiver to the waivers file, or extends one that has ended or is for less than the leak.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -37,15 +37,17 @@ impl<'c, 'p> TestJudge<'c, 'p> {
     pub(super) fn list(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
         leak.id = self.context.waivers.id_here(&leak);
         self.context.waivers.cover(&mut leak, frame_names);
-        let is_waived = leak.waiver.is_some();
-        self.judgement.leaks.push(leak);
-        is_waived
+        self.add(leak)
     }
 
     /// The same for a leak that was not repeated.
     pub(super) fn list_once(&mut self, mut leak: Leak, frame_names: &[String]) -> bool {
         leak.id = self.context.waivers.id_here(&leak);
         self.context.waivers.cover_any_amount(&mut leak, frame_names);
+        self.add(leak)
+    }
+
+    fn add(&mut self, leak: Leak) -> bool {
         let is_waived = leak.waiver.is_some();
         self.judgement.leaks.push(leak);
         is_waived

@@ -164,7 +164,7 @@ pub(super) fn look(
         !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
     };
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
-    left_out.extend(failed_outside(named, tests, &results, ignored));
+    left_out.extend(failed_outside(named, tests, ignored));
     let complete = !done.finished.is_empty() && problems.is_empty();
     problems.append(&mut left_out);
     let Done { elapsed, finished, .. } = done;
@@ -187,17 +187,12 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
 
 /// Classes that failed before or after their tests: no test explains why the run failed. `ignored`: failures of tests
 /// do not matter, but tests that did not run do.
-fn failed_outside(
-    named: &BTreeSet<String>,
-    tests: &[TestResult],
-    results: &BTreeMap<String, Status>,
-    ignored: bool,
-) -> Vec<String> {
+fn failed_outside(named: &BTreeSet<String>, tests: &[TestResult], ignored: bool) -> Vec<String> {
     let (failed, own): (Vec<&TestResult>, Vec<&TestResult>) = tests
         .iter()
         .filter(|test| !test.class.is_empty())
         .partition(|test| test.method.is_none() && matches!(test.status, Status::Failed | Status::Error));
-    let own = own.into_iter().map(|test| (id(test), results[&id(test)])).collect();
+    let own = own.into_iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &own);
     let tell = |class: &str| {
         let what = "failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class)";
