@@ -16,7 +16,7 @@ use memgate_ffi::lock::Lock;
 use memgate_ffi::process::{self, ForkMark};
 use memgate_ffi::{modules, stack};
 use memgate_tracker::thread::Inside;
-use memgate_wire::options::Options;
+use memgate_wire::options::{EndOfMain, Options};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
@@ -387,11 +387,13 @@ pub fn is_active() -> bool {
 }
 
 /// `main` has returned or the program has called `exit`; exit handlers and static destructors come next. If the
-/// process is the test, and the harness asked for it, the live blocks are written now.
+/// harness asked for it, the live blocks are written now.
 pub fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
     let Some(_work) = begin() else { return };
-    let asked = SESSION.lock().as_ref().is_some_and(Session::is_the_test);
+    let asked = SESSION.lock().as_ref().is_some_and(|session| {
+        session.options.end_of_main != EndOfMain::Unreported && session.is_the_program()
+    });
     // A virtual machine that such a program starts still reports its tests.
     if asked && !HAS_TESTS.load(Ordering::Relaxed) && ENDED.swap(1, Ordering::Relaxed) == 0 {
         let (suite, name) = END_OF_MAIN;

@@ -12,7 +12,7 @@ use core::time::Duration;
 use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
-use memgate_wire::options::{Carrier as CarrierKind, Options};
+use memgate_wire::options::{Carrier as CarrierKind, EndOfMain, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Hello, Module, Outcome,
     ProcessRole, Runtime, WIRE_VERSION, capability, encode, sampling,
@@ -276,7 +276,12 @@ impl Session {
     /// Did the harness ask for this process as one test? Then tests inside the process are no boundaries: their
     /// leftovers count at the end of the process.
     pub(crate) fn is_the_test(&self) -> bool {
-        self.options.end_of_main && self.role == ProcessRole::Main && self.is_this_process()
+        self.options.end_of_main == EndOfMain::OfTheTest && self.is_the_program()
+    }
+
+    /// Is this the process that the harness asked to record, and not a child that it forked?
+    pub(crate) fn is_the_program(&self) -> bool {
+        self.role == ProcessRole::Main && self.is_this_process()
     }
 
     pub(crate) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {

@@ -52,6 +52,32 @@ impl StackMode {
     }
 }
 
+/// When the blocks that are alive at the end of `main` are written. Exit handlers and static destructors run later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EndOfMain {
+    /// Never.
+    #[default]
+    Unreported,
+    /// If the process has reported no test.
+    WithoutTests,
+    /// Always. The process is the test: tests that it reports are no boundaries.
+    OfTheTest,
+}
+
+impl EndOfMain {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Unreported => "",
+            Self::WithoutTests => "without_tests",
+            Self::OfTheTest => "of_the_test",
+        }
+    }
+}
+
+fn parse_end_of_main(value: &str) -> Option<EndOfMain> {
+    [EndOfMain::WithoutTests, EndOfMain::OfTheTest].into_iter().find(|end| end.text() == value)
+}
+
 /// The processes that are tracked. In all others the agent stays dormant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -249,9 +275,8 @@ pub struct Options {
     /// The end of a test without survivors need not wait for the harness if the harness looked at the process within
     /// this time; zero: each end waits.
     pub look_lasts: Duration,
-    /// The process is the test, even if it reports tests of its own. Blocks that are alive at the end of `main` are
-    /// written too, because static destructors run later.
-    pub end_of_main: bool,
+    /// When the blocks that are alive at the end of `main` are written.
+    pub end_of_main: EndOfMain,
     /// The windows around tests that are reported ([`crate::setup`]); empty: none.
     pub setups: String,
     /// The list of started programs ([`crate::starts`]); empty: there is none.
@@ -296,7 +321,7 @@ impl Default for Options {
             native_sampling: 0,
             stacks: StackMode::default(),
             look_lasts: Duration::ZERO,
-            end_of_main: false,
+            end_of_main: EndOfMain::default(),
             setups: String::new(),
             starts: String::new(),
             dex: String::new(),
@@ -366,7 +391,7 @@ impl Options {
             "native_sampling" => self.native_sampling = value.parse().ok()?,
             "stacks" => self.stacks = parse_stacks(&value)?,
             "look_lasts_us" => self.look_lasts = Duration::from_micros(value.parse::<u32>().ok()?.into()),
-            "end_of_main" => self.end_of_main = value == "1",
+            "end_of_main" => self.end_of_main = parse_end_of_main(&value)?,
             "setup" => self.setups = value,
             "starts" => self.starts = value,
             "dex" => self.dex = value,
@@ -453,7 +478,7 @@ impl fmt::Display for Options {
             ("native_sampling", &number(*native_sampling > 0, *native_sampling), false),
             ("stacks", stacks.text(), false),
             ("look_lasts_us", &number(!look_lasts.is_zero(), micros(*look_lasts)), false),
-            ("end_of_main", flag(*end_of_main), false),
+            ("end_of_main", end_of_main.text(), false),
             ("setup", setups, false),
             ("starts", starts, false),
             ("dex", dex, false),
@@ -705,16 +730,16 @@ mod tests {
         fn any_options()(
             texts in proptest::array::uniform15(any::<String>()),
             (path, glob) in any::<(String, String)>(),
-            flags in any::<[bool; 6]>(),
+            flags in any::<[bool; 5]>(),
             (wait_ms, look_us, port, interval) in (0_u32..=60_000, any::<u32>(), any::<u16>(), any::<u32>()),
             classes in proptest::collection::vec("[^,]+", 0..3),
             (at_least, every, at_most, crosscheck) in (any::<u64>(), 1_u64.., any::<u64>(), any::<u64>()),
             native_sampling in any::<u64>(),
             heap_limit in proptest::option::of(1_u64..=99),
-            (carrier, windows, sampling, stacks) in (0_usize..4, 0_usize..5, 0_usize..3, 0_usize..3),
+            (carrier, windows, sampling, stacks, end) in (0_usize..4, 0_usize..5, 0_usize..3, 0_usize..3, 0_usize..3),
         ) -> Options {
             let [directory, label, package, token, jars, heap_limit_dump, heap_dump, end_dump, failed_dump, directives, setups, starts, dex, runner, name] = texts;
-            let [harness, java, end_of_main, os, as_art, growth] = flags;
+            let [harness, java, os, as_art, growth] = flags;
             let targets = [Target::GoogleTest, Target::Executable(path), Target::Glob(glob), Target::All];
             Options {
                 targets: targets.into_iter().skip(classes.len()).collect(),
@@ -729,10 +754,11 @@ mod tests {
                 },
                 windows: [Windows::Nowhere, Windows::Budget, Windows::Each, Windows::End, Windows::Listed(format!("/{name}"))][windows].clone(),
                 stacks: [StackMode::Always, StackMode::Later, StackMode::Never][stacks],
+                end_of_main: [EndOfMain::Unreported, EndOfMain::WithoutTests, EndOfMain::OfTheTest][end],
                 sampling: [Sampling::Usual, Sampling::Off, Sampling::Every(interval)][sampling],
                 follow: FollowOptions { classes, at_least, every, at_most },
                 directory, label, harness, package, token, java, jars, heap_limit, heap_limit_dump, heap_dump,
-                end_dump, failed_dump, directives, native_sampling, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck,
+                end_dump, failed_dump, directives, native_sampling, setups, starts, dex, runner, os, as_art, crosscheck,
                 complaints: Vec::new(),
             }
         }

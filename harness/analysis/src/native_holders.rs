@@ -54,6 +54,23 @@ fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
     stacks.into_iter().map(|(_, stack)| stack).take(MOST_SITES).collect()
 }
 
+/// How many blocks of each stack a program lost while it ran, if its blocks were searched at the end of `main`: no
+/// pointer to them is left, in none of its threads.
+///
+/// A register of `main` cannot be seen after its end. What it held is no leak, so one block of a stack, or one cycle, does
+/// not count. It does count if a test framework called the code that allocated it, because that call is over.
+pub(crate) fn lost_while_running(record: &ProcessRecord, places: &mut Places<'_>) -> BTreeMap<u32, u64> {
+    let Some(found) = record.native_holders.as_ref().filter(|found| found.unseen_registers == 0) else {
+        return BTreeMap::new();
+    };
+    let is_lost = |held: &&HeldBlocks| match held.state {
+        HeldState::Lost if held.of_state > 1 => true,
+        HeldState::Lost | HeldState::LostCycle => places.of(held.stack).in_test,
+        HeldState::Reachable | HeldState::IndirectlyLost => false,
+    };
+    found.held.iter().filter(is_lost).map(|held| (held.stack, held.of_state)).collect()
+}
+
 /// Holders of the groups of a record, by the ids of their places. Different stacks may have the same place.
 pub(crate) struct Holding<'a> {
     record: &'a ProcessRecord,
@@ -93,7 +110,10 @@ impl<'a> Holding<'a> {
         let all: Vec<&HeldBlocks> =
             places.into_iter().filter_map(|place| self.by_place.get(place)).flatten().copied().collect();
         if all.is_empty() {
-            let why = found.not_searched.clone().unwrap_or_else(|| "its blocks were gone by then".to_owned());
+            let why = found
+                .not_searched
+                .clone()
+                .unwrap_or_else(|| "none of its blocks was there at the time".to_owned());
             let note = Some(why);
             leak.hold =
                 Some(Hold { reach: Reach::NotSearched, of_reach: 0, blocks: 0, note, others: Vec::new() });

@@ -27,6 +27,8 @@ pub(crate) struct Place {
     pub(crate) names: Vec<String>,
     /// Here the C library registers a function to run at exit.
     pub(crate) notes_exit: bool,
+    /// A test framework called a test that allocates here.
+    pub(crate) in_test: bool,
 }
 
 impl Place {
@@ -144,6 +146,7 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
         id: id("n1-", keys.chain(files)),
         names: names.collect(),
         notes_exit: notes_exit(&stack.frames),
+        in_test: inside.len() < known.len() && inside.iter().any(|k| k.kind == Kind::Own),
         frames: kept.into_iter().map(|k| k.frame.clone()).collect(),
         truncated: stack.truncated,
     }
@@ -259,6 +262,15 @@ mod tests {
         assert!(place(&stack(&[&listener[..], &around].concat())).is_listeners());
         let test = [("t", "Results::OnTestEnd(testing::TestInfo const&)"), ("t", "A_B_Test::TestBody()")];
         assert!(!place(&stack(&[&test[..], &around].concat())).is_listeners());
+    }
+
+    #[test]
+    fn what_a_test_allocates_is_told_from_what_its_program_allocates() {
+        let of = |frames: &[(&str, &str)]| place(&stack(frames)).in_test;
+        let doctest = [("t", "doctest::Context::run()"), ("t", "main")];
+        assert!(of(&[&[("t", "parse()"), ("t", "DOCTEST_ANON_FUNC_2()")], &doctest[..]].concat()));
+        assert!(!of(&doctest), "the framework itself");
+        assert!(!of(&[("t", "parse()"), ("t", "main")]));
     }
 
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {

@@ -31,12 +31,14 @@ pub fn parse(text: &str) -> Options {
 
 #[cfg(test)]
 mod tests {
+    use memgate_wire::options::EndOfMain;
+
     #[test]
     fn an_option_that_does_nothing_here_is_complained_about() {
-        let options = super::parse("starts=/x;end_of_main=1;crosscheck=0");
+        let options = super::parse("starts=/x;end_of_main=of_the_test;crosscheck=0");
         let told: &[&str] =
             if cfg!(feature = "crosscheck") { &[] } else { &["option `crosscheck` was not understood"] };
-        assert_eq!((options.starts.as_str(), options.end_of_main), ("/x", true));
+        assert_eq!((options.starts.as_str(), options.end_of_main), ("/x", EndOfMain::OfTheTest));
         assert_eq!(options.complaints, told);
     }
 }

@@ -1,6 +1,8 @@
-//! A program that ran once and cannot be repeated: what is alive at its exit.
+//! A program that ran once and cannot be repeated: what is alive at its exit, and what of this is lost.
 
-use memgate_model::{Metric, Verdict, format_amount, format_bytes, format_counted};
+use std::collections::BTreeMap;
+
+use memgate_model::{Metric, Per, Verdict, format_amount, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
 use super::judgement::applied;
@@ -8,24 +10,38 @@ use super::leaks;
 use super::one_test::TestJudge;
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::ProcessInput;
+use crate::native_holders::{Holding, lost_while_running};
 use crate::record::{ProcessRecord, Window};
 use crate::signature::Place;
 use crate::stats::float;
 
 impl TestJudge<'_, '_> {
-    /// A program that ran once and cannot be repeated: it is unknown whether what it leaves would grow with its work.
+    /// A program that ran once and cannot be repeated: what it lost is a leak. It is unknown whether the rest of what it
+    /// leaves would grow with its work.
     pub(super) fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
         let mut places = Places::new(&process.record, self.context.resolve);
         // By stack: a group may also contain blocks of the program, if the same function allocated them.
         let (expected, own): (Vec<SnapshotRecord>, Vec<SnapshotRecord>) =
             window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
+        let lost = lost_by_place(&own, &lost_while_running(&process.record, &mut places), &mut places);
         let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
         let expected = Memory::of(&expected);
+        let holding = Holding::new(&process.record, self.context.resolve);
         let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
+        let mut unwaived_lost = Memory::default();
         for group in &own {
-            if !self.list(leaks::in_all(group), &group.place.names) {
-                unwaived.add(group);
+            let mut leak = leaks::in_all(group);
+            holding.tell(&mut leak, self.context.resolve);
+            if !self.list(leak, &group.place.names) {
+                unwaived.add(group.bytes, group.count);
+                if let Some(lost) = lost.get(&group.place.id) {
+                    unwaived_lost.add(lost.bytes, lost.count);
+                }
             }
+        }
+        let has_lost = self.lost(&unwaived_lost);
+        if has_lost {
+            unwaived.add(-unwaived_lost.bytes, -unwaived_lost.count);
         }
         self.leave_out(Metric::NativeLiveBytes, expected.bytes);
         self.leave_out(Metric::NativeLiveAllocations, expected.count);
@@ -35,7 +51,7 @@ impl TestJudge<'_, '_> {
         {
             let allocations = format_counted(unwaived.count, "allocation");
             alive.push(format!("{} in {allocations}", format_bytes(unwaived.bytes)));
-        } else {
+        } else if !has_lost {
             self.drop_unwaived(listed);
         }
         alive.extend(self.handles_at_exit(&process.record));
@@ -54,6 +70,24 @@ impl TestJudge<'_, '_> {
             self.judgement
                 .raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
         }
+    }
+
+    /// Judges what the program lost. Returns whether that is above a limit.
+    fn lost(&mut self, lost: &Memory) -> bool {
+        let figures = [(Metric::NativeLiveBytes, lost.bytes), (Metric::NativeLiveAllocations, lost.count)];
+        let exceeded = figures.into_iter().find_map(|(metric, value)| {
+            let limit = applied(&self.thresholds(metric, Per::Iteration), value)?;
+            (value > limit.limit).then_some((metric, limit))
+        });
+        let Some((metric, limit)) = exceeded else { return false };
+        let reason = format!(
+            "{} in {} lost (allowed {}): no pointer to them is left at the end of main",
+            format_bytes(lost.bytes),
+            format_counted(lost.count, "allocation"),
+            format_amount(metric, limit.limit),
+        );
+        self.judgement.raise(limit.level.verdict(), reason);
+        true
     }
 
     /// Lists mappings, descriptors and threads that the program made and that are still there at its exit. Returns the
@@ -108,14 +142,34 @@ struct Memory {
 impl Memory {
     fn of(groups: &[Held]) -> Self {
         let mut sum = Self::default();
-        groups.iter().for_each(|group| sum.add(group));
+        groups.iter().for_each(|group| sum.add(group.bytes, group.count));
         sum
     }
 
-    fn add(&mut self, group: &Held) {
-        self.bytes += group.bytes;
-        self.count += group.count;
+    fn add(&mut self, bytes: f64, count: f64) {
+        self.bytes += bytes;
+        self.count += count;
     }
+}
+
+/// What is lost of these blocks, by the ids of their places. `lost` has the number of blocks of each stack. If blocks of
+/// a stack have several sizes, the smallest count.
+fn lost_by_place(
+    alive: &[SnapshotRecord],
+    lost: &BTreeMap<u32, u64>,
+    places: &mut Places<'_>,
+) -> BTreeMap<String, Memory> {
+    let mut alive: Vec<&SnapshotRecord> = alive.iter().filter(|it| lost.contains_key(&it.stack)).collect();
+    alive.sort_unstable_by_key(|it| it.size);
+    let (mut left, mut by_place) = (lost.clone(), BTreeMap::<String, Memory>::new());
+    for it in alive {
+        let Some(left) = left.get_mut(&it.stack) else { continue };
+        let count = it.count.min(*left);
+        *left -= count;
+        let bytes = float(it.size.saturating_mul(count));
+        by_place.entry(places.of(it.stack).id.clone()).or_default().add(bytes, float(count));
+    }
+    by_place
 }
 
 /// Does every program keep memory from this place: Rust's runtime, the C library, its buffers of standard streams?

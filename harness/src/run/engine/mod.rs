@@ -24,7 +24,9 @@ pub(super) use context::{Context, Stopped};
 pub(super) use interrupt::Interrupts;
 pub(super) use kept::KeptFiles;
 pub(super) use news::News;
-pub(super) use orders::{CopyAtMainEnd, Last, MakeOrders, Orders, Settle, Watch, of_programs, test_id};
+pub(super) use orders::{
+    CopyAtMainEnd, Last, MakeOrders, Orders, Screening, Settle, Watch, of_programs, test_id,
+};
 pub(super) use state::{Clocked, Finished, Limit, Overdue, RunState};
 pub(super) use supervise::{Done, Job, at, supervise};
 pub(super) use users::{launch, ran_tests, status, typed};

@@ -26,7 +26,7 @@ pub(in crate::run) trait Orders: Send {
     }
 
     /// The reply at the end of `main` when the process is the test.
-    fn at_main_end(&mut self) -> Reply {
+    fn at_main_end(&mut self, _: &Boundary) -> Reply {
         Reply::default()
     }
 }
@@ -91,7 +91,7 @@ impl Follow for Follower {
         let reply = match boundary.kind {
             BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.reading.record()),
             BoundaryKind::Mark if (boundary.suite.as_str(), boundary.test.as_str()) == END_OF_MAIN => {
-                self.orders.at_main_end()
+                self.orders.at_main_end(boundary)
             }
             _ => Reply::default(),
         };
@@ -191,11 +191,17 @@ impl Last {
     }
 }
 
-/// Reply to the longest run of a program that grows with its repetitions: make a copy of itself at the end of `main`,
-/// once.
-#[derive(Debug, Default)]
+/// A process that is the test makes a copy of itself at the end of `main`, once, if something is alive then.
+#[derive(Debug)]
 pub(in crate::run) struct CopyAtMainEnd {
-    ordered: bool,
+    copies: bool,
+}
+
+impl CopyAtMainEnd {
+    /// `copies`: whether to make one at all.
+    pub(in crate::run) const fn new(copies: bool) -> Self {
+        Self { copies }
+    }
 }
 
 impl Orders for CopyAtMainEnd {
@@ -203,9 +209,27 @@ impl Orders for CopyAtMainEnd {
         Reply::default()
     }
 
-    fn at_main_end(&mut self) -> Reply {
-        let first = !std::mem::replace(&mut self.ordered, true);
-        Reply::of(if first { order::COPY } else { 0 })
+    fn at_main_end(&mut self, boundary: &Boundary) -> Reply {
+        let copies = boundary.survivors > 0 && std::mem::take(&mut self.copies);
+        Reply::of(if copies { order::COPY } else { 0 })
+    }
+}
+
+/// Orders for the screen of native programs: a test waits for late frees, and a program without tests makes a copy of
+/// itself.
+#[derive(Debug)]
+pub(in crate::run) struct Screening {
+    pub(in crate::run) settle: Settle,
+    pub(in crate::run) copy: CopyAtMainEnd,
+}
+
+impl Orders for Screening {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
+        self.settle.at_test_end(boundary, record)
+    }
+
+    fn at_main_end(&mut self, boundary: &Boundary) -> Reply {
+        self.copy.at_main_end(boundary)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use memgate_analysis::{Window, must_be_screened_again};
 use memgate_launch::Environment;
-use memgate_wire::options::StackMode;
+use memgate_wire::options::{EndOfMain, StackMode};
 use memgate_wire::setup;
 
 use super::choose::{Choice, Mode, is_the_test};
@@ -24,8 +24,8 @@ use crate::agent::{of_tests, text};
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Settle, Stopped, forget, launch, no_room,
-    status, supervise, typed,
+    Clocked, Context, CopyAtMainEnd, Done, Finished, Job, Limit, MakeOrders, Screening, Settle, Stopped,
+    forget, launch, no_room, status, supervise, typed,
 };
 use crate::session::facts::{Facts, problem};
 use crate::session::label::Label;
@@ -205,11 +205,21 @@ async fn execute_once(
     Ok((done?, listed?))
 }
 
+/// Whether the blocks of a program without tests are searched for lost ones: one that `{n}` repeats shows what grows.
+fn searches_lost(context: &Context<'_>, planned: &PlannedSuite) -> bool {
+    context.plan.holders && context.plan.native_sampling == 0 && planned.repeating.is_none()
+}
+
 fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     let mut options = of_tests(&context.session.frames());
     options.targets.clone_from(&choice.targets);
-    options.end_of_main = choice.mode == Mode::Process && is_the_test(planned);
-    if !options.end_of_main {
+    let searches = searches_lost(context, planned);
+    options.end_of_main = match choice.mode {
+        Mode::Process if is_the_test(planned) => EndOfMain::OfTheTest,
+        Mode::Process | Mode::Tree if searches => EndOfMain::WithoutTests,
+        _ => EndOfMain::Unreported,
+    };
+    if options.end_of_main != EndOfMain::OfTheTest {
         options.setups = setup::EACH.to_owned();
     }
     options.native_sampling = context.plan.native_sampling;
@@ -224,7 +234,9 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
         set.push(("GTEST_REPEAT".into(), repetitions.to_string().into()));
     }
     let clocked = if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test };
-    let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
+    let orders: MakeOrders = Box::new(move |_| {
+        Box::new(Screening { settle: Settle::new(settles), copy: CopyAtMainEnd::new(searches) })
+    });
     Job::new(launch, options, clocked, Limit::Tells(planned.timeout))
         .with(orders)
         .listing_where_numbers_change()

@@ -64,6 +64,39 @@ const TRUTH: [(&str, Reach, &str, &str, usize); 43] = {
     ]
 };
 
+/// Regression: a program that nothing repeats ended with a warning, also if it had lost memory.
+#[test]
+fn a_plain_program_fails_for_what_it_lost_and_not_for_what_it_holds() {
+    let source = "#include <stdlib.h>\n#include <string.h>\nchar *held[4];\n\
+        __attribute__((noinline)) char *parse(const char *text) { char *copy = strdup(text); return *text == 'x' ? nullptr : copy; }\n\
+        __attribute__((noinline)) void test() { parse(\"x\"); }\n\
+        namespace doctest { struct Context { __attribute__((noinline)) int run() { test(); return 0; } }; }\n\
+        int main(int, char **a) { char *mine[4];\n\
+        for (int i = 0; i < 4; i++) { if (*a[1] == 'm') mine[i] = parse(\"main\"); else if (*a[1] == 's') held[i] = parse(\"static\"); }\n\
+        if (*a[1] == 'l') for (int i = 0; i < 10; i++) parse(\"x\");\n\
+        if (*a[1] == 'o') parse(\"x\");\n\
+        if (*a[1] == 't') { doctest::Context context; return context.run(); }\n\
+        return *a[1] == 'm' && mine[3][0] != 'm'; }\n";
+    let program = samples::own("plain_losses", "cc", source, "c++", &["-std=c++17", "-O1", "-g"]);
+    let judged = |what: &str, status: i32| {
+        let project = Project::new(&format!("plain-losses-{what}"));
+        let run = project.memgate(&["run".as_ref(), "--".as_ref(), program.as_os_str(), what.as_ref()]);
+        run.ends_with(status);
+        let test = run.test("plain_losses");
+        assert_eq!(test.leaks.len(), 1, "{run}");
+        let leak = test.leaks[0].clone();
+        assert_eq!(leak.frames[0].function.as_deref(), Some("parse(char const*)"), "{run}");
+        let holder = leak.holder.first().map(|step| step.owner.clone()).unwrap_or_default();
+        (test.verdict, leak.hold.as_ref().map(|hold| hold.reach), holder)
+    };
+    assert_eq!(judged("lost", 1), (Verdict::Fail, Some(Reach::Lost), String::new()));
+    assert_eq!(judged("test", 1), (Verdict::Fail, Some(Reach::Lost), String::new()));
+    assert_eq!(judged("once", 0), (Verdict::Warn, Some(Reach::Lost), String::new()), "a register of main");
+    assert_eq!(judged("static", 0), (Verdict::Warn, Some(Reach::Reachable), "held".to_owned()));
+    let (verdict, reach, _) = judged("main", 0);
+    assert_eq!((verdict, reach), (Verdict::Warn, Some(Reach::Reachable)), "main's own variable");
+}
+
 fn session() -> &'static (Project, Run) {
     static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
     SESSION.get_or_init(|| {

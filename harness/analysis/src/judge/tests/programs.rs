@@ -1,10 +1,12 @@
 //! Plain programs: what is alive at their end, and runs of different lengths.
 
+use memgate_wire::native_holders::{HeldBlocks, HeldState, NativeHolders};
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, ProcessRole, SnapshotScope};
 
 use super::*;
 use crate::dsl::hello;
 use crate::input::Repetition;
+use crate::resolve::{Resolve, ResolvedStack};
 
 /// The framework Check runs each test in a child, so its program has nothing alive at its end. Regression test: such a
 /// program passed without a message.
@@ -98,6 +100,84 @@ fn a_whole_process_is_judged_by_runs_of_different_length() {
     let two = [(10, 10), (20, 20)];
     let reason = "unconfirmed: left 80 B in 10 allocations in one execution; it ran with 2 different lengths, 3 are needed";
     assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason);
+}
+
+/// What a search at the end of `main` found: the stack, the number of its blocks, and their state.
+fn searched(mut record: ProcessRecord, found: &[(u32, u64, HeldState)]) -> ProcessRecord {
+    let held = found.iter().map(|(stack, blocks, state)| HeldBlocks {
+        stack: *stack,
+        blocks: *blocks,
+        state: *state,
+        of_state: *blocks,
+        path: Vec::new(),
+    });
+    record.native_holders = Some(NativeHolders { held: held.collect(), ..NativeHolders::default() });
+    record
+}
+
+/// The program has no test framework: `main` calls `leak_N`.
+struct ByMain;
+
+impl Resolve for ByMain {
+    fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack {
+        let mut stack = ByNumber.frames(record, stack);
+        stack.frames.drain(2..4);
+        stack
+    }
+}
+
+#[test]
+fn what_a_plain_program_lost_while_it_ran_fails_it() {
+    use HeldState::{IndirectlyLost, Lost, LostCycle, Reachable};
+    let left = || {
+        process(|p| {
+            p.alloc(3, 8, 10);
+            p.alloc(4, 100, 2);
+        })
+    };
+    let default = GatePolicy::default();
+    type Found = (u32, u64, HeldState);
+    let judged = |found: &[Found], policy: &GatePolicy| {
+        let report = judge(&process_suite(searched(left(), found), &[]), policy, &mut ByMain);
+        let test = only(&report);
+        (test.verdict, test.reason.split(';').next().unwrap().to_owned(), test.leaks.len())
+    };
+    let not_judged = |what: &str| (Verdict::Warn, format!("not judged: {what} alive at exit"), 2);
+    let all = || not_judged("280 B in 12 allocations");
+    let lost = (
+        Verdict::Fail,
+        "80 B in 10 allocations lost (allowed 0 B): no pointer to them is left at the end of main",
+    );
+    let lost = (lost.0, lost.1.to_owned(), 2);
+    assert_eq!(judged(&[(3, 10, Lost), (4, 2, Reachable)], &default), lost);
+    assert_eq!(judged(&[(3, 10, Lost), (4, 2, IndirectlyLost)], &default), lost);
+    assert_eq!(judged(&[(3, 10, Reachable), (4, 2, Reachable)], &default), all());
+    assert_eq!(judged(&[(3, 1, Lost)], &default), all(), "a register of main may have held it");
+    assert_eq!(judged(&[(3, 10, LostCycle)], &default), all(), "it may have held one block of the cycle");
+    assert_eq!(
+        judged(&[(4, 7, Lost)], &default).1,
+        judged(&[(4, 2, Lost)], &default).1,
+        "others were freed at exit"
+    );
+
+    let mut other_threads = searched(left(), &[(3, 10, Lost)]);
+    other_threads.native_holders.as_mut().unwrap().unseen_registers = 1;
+    let report = judge(&process_suite(other_threads, &[]), &default, &mut ByMain);
+    assert_eq!(only(&report).verdict, Verdict::Warn, "registers of other threads may hold them");
+
+    for lost in [(3, 1, Lost), (3, 10, LostCycle)] {
+        let report = report_of(&process_suite(searched(left(), &[lost]), &[]));
+        assert_eq!(only(&report).verdict, Verdict::Fail, "the test that held it is over");
+    }
+    let leaks = &only(&report).leaks;
+    let waived = |leaks: &[Leak]| judged(&[(3, 10, Lost)], &waiving_ids(leaks));
+    assert_eq!(waived(&leaks[1..]), not_judged("200 B in 2 allocations"));
+    assert_eq!(waived(&leaks[..1]), lost);
+    let mut allowed = GatePolicy::default();
+    for limit in allowed.defaults.iter_mut().filter(|limit| limit.metric == Metric::NativeLiveBytes) {
+        limit.bound = Bound::Absolute(80.0);
+    }
+    assert_eq!(judged(&[(3, 10, Lost)], &allowed), all());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use memgate_analysis::{Mapped, ProcessRecord};
 use memgate_launch::{Exit, Launch};
+use memgate_wire::options::EndOfMain;
 
 use super::framework::{Framework, Suite, Unit};
 use crate::exit::ExpectedError;
@@ -180,12 +181,10 @@ async fn run(
     let (suite, test) = (work.suite.to_owned(), work.test.to_owned());
     let label = Label::Length { suite, test, n: u64::from(n) };
     let mut options = options_of(context, work.executable, &label);
-    options.end_of_main = true;
+    options.end_of_main = EndOfMain::OfTheTest;
     let job = Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(limit));
-    let job = match copies && context.plan.holders {
-        true => job.with(of_programs(|_| CopyAtMainEnd::default())),
-        false => job,
-    };
+    let copies = copies && context.plan.holders;
+    let job = job.with(of_programs(move |_| CopyAtMainEnd::new(copies)));
     let done = supervise(context, job, &mut |_| show()).await?;
     let process = done.finished.into_iter().find(Finished::is_main);
     Ok(Ran { exit: done.ended.exit, took: done.elapsed, process })
