@@ -105,7 +105,7 @@ impl Follow for Follower {
     fn wanted(&self) -> Wanted {
         let record = self.reading.record();
         let modules = record.last_modules().iter().map(|module| Module::clone(module)).collect();
-        Wanted { stacks: stacks_that_grew(record), modules }
+        Wanted { stacks: stacks_that_grew(record), modules, main_ended: record.main_end.is_some() }
     }
 
     fn ended(&mut self, end: &ProcessEnd) {
