@@ -426,7 +426,8 @@ pub(crate) fn is_same_leak(a: &Leak, b: &Leak) -> bool {
 pub(crate) struct Waivers<'a> {
     policy: &'a GatePolicy,
     used: Vec<u32>,
-    /// Waivers that name a leak of this run, also one that another waiver covers or that exceeds their limit.
+    /// Waivers that name a leak of this run, also one that another waiver covers, that exceeds their limit, or that they
+    /// covered until they expired.
     named: BTreeSet<usize>,
     /// Suite and test that are being judged.
     test: (String, String),
@@ -507,7 +508,7 @@ impl<'a> Waivers<'a> {
                 holds(&leak.holder) && others.into_iter().all(|other| holds(&other.holder))
             }
         };
-        self.valid(hit)
+        self.naming(hit)
     }
 
     /// The same for a leak of Java objects.
@@ -527,12 +528,14 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Class(pattern) => leak.class.as_deref().is_some_and(|class| pattern.is_match(class)),
             WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.holds(step, leak.kind)),
         };
-        self.valid(hit)
+        self.naming(hit)
     }
 
     /// `named`: the waivers that name the leak.
-    fn tell(&mut self, leak: &mut Leak, named: Vec<usize>, covers: impl Fn(&Waiver, f64) -> bool) {
+    fn tell(&mut self, leak: &mut Leak, mut named: Vec<usize>, covers: impl Fn(&Waiver, f64) -> bool) {
         let waivers = &self.policy.waivers;
+        self.named.extend(named.iter().copied());
+        named.retain(|index| !waivers[*index].expired(&self.policy.today));
         let amount = leak.amount() / self.executions;
         let accepted = match named.iter().find(|index| covers(&waivers[**index], amount)) {
             Some(index) => {
@@ -547,7 +550,6 @@ impl<'a> Waivers<'a> {
         leak.waiver = accepted.or(leak.waiver.take());
         let limits = named.iter().filter_map(|index| waivers[*index].up_to);
         leak.waived_up_to = limits.reduce(f64::max).filter(|_| leak.waiver.is_none());
-        self.named.extend(named);
     }
 
     /// In a class: the reason why its tests may leave this much of the leak.
@@ -564,13 +566,12 @@ impl<'a> Waivers<'a> {
         same().next().filter(|_| is_all)?.waiver.clone()
     }
 
-    /// The numbers of the waivers that are valid in this test and hit.
-    fn valid(&self, hit: impl Fn(&Waiver) -> bool) -> Vec<usize> {
+    /// The numbers of the waivers that apply to this test and hit, also of expired ones.
+    fn naming(&self, hit: impl Fn(&Waiver) -> bool) -> Vec<usize> {
         let (suite, test) = &self.test;
         let here = |w: &Waiver| w.test.as_ref().is_none_or(|pattern| (pattern.matches)(suite, test));
-        let is_it = |w: &Waiver| !w.expired(&self.policy.today) && here(w) && hit(w);
         let all = self.policy.waivers.iter().enumerate();
-        all.filter(|(_, waiver)| is_it(waiver)).map(|(index, _)| index).collect()
+        all.filter(|(_, waiver)| here(waiver) && hit(waiver)).map(|(index, _)| index).collect()
     }
 
     /// Set if the waived leak is fixed and this run did not see it either.

@@ -112,6 +112,18 @@ fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
     assert_eq!((part.verdict, level(&part)), (Verdict::Pass, Level::Warn));
 }
 
+/// Regression: an old answer of the server said that the leak was fixed, and the waiver was called stale, not expired.
+#[test]
+fn the_leak_of_an_expired_waiver_that_this_run_saw_is_not_fixed() {
+    let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
+    let id = only(&report_of(&input)).leaks[0].id.clone();
+    let mut policy = waiving([waiver(WaiverMatch::Leak(id.clone()), Some("2020-01-01"))]);
+    (policy.today, policy.fixed) = ("2026-01-01".to_owned(), ([(id, "b2".to_owned())].into(), Level::Fail));
+    let report = report(&input, &policy);
+    assert_eq!((only(&report).verdict, report.waivers[0].state), (Verdict::Fail, WaiverState::Expired));
+    assert_eq!(report.waivers[0].fixed, None);
+}
+
 #[test]
 fn a_waiver_may_be_needed_by_what_failed_or_was_not_measured() {
     let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
