@@ -9,11 +9,12 @@
 //! INSTRUMENTATION_ABORTED: System has crashed.
 //! onError: commandError=BOOL message=TEXT
 //! ```
-//! Keys come in any order, lines end in `
-//! ` or `\r
-//! `. Values are not escaped: a line of a value that begins with one of the prefixes looks like a line of the
-//! protocol.
+//! Keys come in any order, each once in a bundle; lines end in `\n` or `\r\n`. Values are not escaped: a line of a value
+//! that begins with one of the prefixes looks like a line of the protocol. `am` prints a bundle and its code at once. So
+//! what cannot follow within a bundle belongs to the open value, for example in the stack trace of a test that quotes
+//! such output.
 
+use super::run::says_crash;
 use super::{Bundle, Item, LARGEST_BUNDLE};
 use crate::lines::{excerpt, text};
 
@@ -24,6 +25,9 @@ const CODE: &[u8] = b"INSTRUMENTATION_CODE: ";
 const FAILED: &[u8] = b"INSTRUMENTATION_FAILED: ";
 const ABORTED: &[u8] = b"INSTRUMENTATION_ABORTED: ";
 const ON_ERROR: &[u8] = b"onError: ";
+
+/// The values in which a runner reports a failure.
+const REASONS: [&str; 2] = ["stack", "stream"];
 
 /// Bytes that an entry of a bundle takes in addition to its text.
 const ENTRY_BYTES: usize = 100;
@@ -76,7 +80,9 @@ impl RawStream {
     fn end_line(&mut self, item: &mut impl FnMut(Item)) {
         let line = std::mem::take(&mut self.line);
         let line = line.strip_suffix(b"\r").unwrap_or(&line);
-        if let Some(pair) = line.strip_prefix(STATUS) {
+        if self.is_quoted(line) {
+            self.go_on(line);
+        } else if let Some(pair) = line.strip_prefix(STATUS) {
             self.set(Which::Status, pair);
         } else if let Some(pair) = line.strip_prefix(RESULT) {
             self.set(Which::Result, pair);
@@ -98,6 +104,37 @@ impl RawStream {
         } else if !self.go_on(line) && !line.is_empty() {
             item(Item::Other(excerpt(line)));
         }
+    }
+
+    /// Whether a line looks like one of the protocol, but cannot stand here: a value quotes it.
+    fn is_quoted(&self, line: &[u8]) -> bool {
+        let starts_with = |prefix| line.starts_with(prefix);
+        match &self.open {
+            // After the runner's summary the system reports neither a test nor a crash.
+            Some((Which::Result, key)) if key == "stream" => {
+                starts_with(STATUS) || starts_with(STATUS_CODE) || is_crash(line)
+            }
+            Some((Which::Result, _)) | None => false,
+            Some((Which::Status, _)) if starts_with(STATUS_CODE) => self.lacks_its_test(),
+            Some((Which::Status, key)) => match line.strip_prefix(STATUS) {
+                // Android 9 and earlier print the class after one of these values, later versions only the test.
+                Some(pair) if REASONS.contains(&key.as_str()) => {
+                    let pair = text(pair);
+                    let key = pair.split('=').next().unwrap_or_default();
+                    key != "test" && self.status.contains_key(key)
+                }
+                Some(_) => false,
+                None => starts_with(RESULT) || starts_with(CODE),
+            },
+        }
+    }
+
+    /// Whether the status is of a test that it does not name yet. Only that of a crash before the first names none.
+    fn lacks_its_test(&self) -> bool {
+        let has = |key| self.status.contains_key(key);
+        let is_crash = self.status.get("stream").is_some_and(|stream| says_crash(stream));
+        let is_named = ["class", "test", "current"].into_iter().all(has);
+        has("numtests") && REASONS.into_iter().any(has) && !is_named && !is_crash
     }
 
     fn set(&mut self, which: Which, pair: &[u8]) {
@@ -139,6 +176,12 @@ impl RawStream {
         (self.open, self.kept) = (None, 0);
         std::mem::take(self.bundle(which))
     }
+}
+
+/// A result of a process that the system saw end.
+fn is_crash(line: &[u8]) -> bool {
+    line.strip_prefix(RESULT)
+        .is_some_and(|pair| pair.starts_with(b"shortMsg=") || pair.starts_with(b"longMsg="))
 }
 
 /// The number on a line, if the line is a complete number.

@@ -370,7 +370,7 @@ fn is_of_a_test(values: &Bundle) -> bool {
     named || values.get("stream").is_some_and(|stream| says_crash(stream))
 }
 
-fn says_crash(text: &str) -> bool {
+pub(super) fn says_crash(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with("Process crashed ") || text.starts_with("Test instrumentation process crashed")
 }

@@ -135,6 +135,58 @@ fn ignored_tests_and_assumptions_are_good_and_metrics_stay_with_their_test() {
     assert_eq!(run.elapsed(), None);
 }
 
+/// In the orders in which Android 9 and Android 10 print the keys.
+#[test]
+fn a_failure_that_quotes_the_output_of_am_fails_and_the_tests_behind_it_keep_their_results() {
+    let quote = "java.lang.AssertionError: expected:<\nINSTRUMENTATION_STATUS: class=x.Y\n\
+        INSTRUMENTATION_STATUS_CODE: 0\nINSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: -1\n> but was:<>\n\tat a.b";
+    for order in [
+        ["numtests", "stream", "id", "test", "class", "stack", "current"],
+        ["class", "current", "id", "numtests", "stack", "stream", "test"],
+    ] {
+        let mut said = String::new();
+        for (number, test, code) in [("1", "a", -2), ("2", "b", 0), ("3", "null", -2)] {
+            let failed = |value| if code == -2 { value } else { "" };
+            for (code, stack, stream) in [(1, "", "\na.B:"), (code, failed(quote), failed(quote))] {
+                let values = [
+                    ("class", "a.B"),
+                    ("current", number),
+                    ("id", "AndroidJUnitRunner"),
+                    ("numtests", "2"),
+                    ("stack", stack),
+                    ("stream", stream),
+                    ("test", test),
+                ];
+                for key in order {
+                    let value = values.iter().find(|(known, _)| *known == key).unwrap().1;
+                    if key != "stack" || !value.is_empty() {
+                        said += &format!("INSTRUMENTATION_STATUS: {key}={value}\n");
+                    }
+                }
+                said += &format!("INSTRUMENTATION_STATUS_CODE: {code}\n");
+            }
+        }
+        // Nothing tells its end from a quoted one.
+        let quote_of_summary = quote.replace("INSTRUMENTATION_CODE: -1\n", "");
+        said += &format!(
+            "INSTRUMENTATION_RESULT: stream=1) a(a.B)\n{quote_of_summary}\n2) a.C\n{quote_of_summary}\n\n"
+        );
+        said += "FAILURES!!!\nTests run: 2,  Failures: 3\n\n";
+        said += "INSTRUMENTATION_CODE: -1\n";
+        let (ending, run) = text(&said);
+        assert_eq!(ending, Ending::Complete);
+        let names: Vec<_> =
+            run.tests.iter().map(|test| (test.class.as_str(), test.method.as_deref())).collect();
+        assert_eq!(names, [("a.B", Some("a")), ("a.B", Some("b")), ("a.B", None), ("a.C", None)]);
+        assert_eq!(statuses(&run), [Status::Failed, Status::Passed, Status::Failed, Status::Failed]);
+        assert_eq!(run.tests[0].trace.as_deref(), Some(quote));
+    }
+    // A crash before the first test has no name.
+    let crashed = "INSTRUMENTATION_STATUS: numtests=2\nINSTRUMENTATION_STATUS: stack=x\nINSTRUMENTATION_STATUS: stream=\n\
+        Process crashed before executing the test(s):\nx\nINSTRUMENTATION_STATUS_CODE: -2\nINSTRUMENTATION_CODE: 0\n";
+    assert_eq!(statuses(&text(crashed).1), [Status::Failed]);
+}
+
 #[test]
 fn no_test_at_all_is_no_pass() {
     let (ending, run) =
