@@ -90,6 +90,8 @@ pub struct JavaInput {
     pub limits: Option<String>,
     /// Native memory of its libraries was excluded from judging.
     pub native_is_off: bool,
+    /// Failures of the user's own that no test explains.
+    pub failures: BTreeSet<String>,
 }
 
 /// One process and how it ended, as far as the harness knows.

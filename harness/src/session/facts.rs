@@ -128,6 +128,9 @@ pub struct JavaFacts {
     /// Whether native memory of its libraries must not be judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub native_is_off: bool,
+    /// Failures of the user's own that no test explains.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub failures: BTreeSet<String>,
     /// Android's answer about the app's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_memory: Option<AppMemory>,
@@ -381,6 +384,7 @@ impl SuiteFacts {
                 is_off: java.is_off,
                 limits: java.limits.clone(),
                 native_is_off: java.native_is_off,
+                failures: java.failures.clone(),
             }),
             lost: seconds(self.lost_s),
             hunt: self.hunt.clone(),

@@ -88,7 +88,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     }
     // No test explains why the exit code is not 0. On a device there is no command: its suite says how it ended.
     let are_on_devices = input.suites.iter().all(|suite| suite.runner == Runner::Instrumentation);
-    let told = are_on_devices && input.suites.iter().any(|suite| !suite.problems.is_empty());
+    let failures = |suite: &SuiteInput| suite.java.iter().any(|java| !java.failures.is_empty());
+    let tells = |suite: &SuiteInput| !suite.problems.is_empty() || failures(suite);
+    let told = are_on_devices && input.suites.iter().any(tells);
     let unexplained = command_failed.filter(|_| !tests_failed && !told && !policy.ignore_test_failures);
     if let Some(status) = unexplained {
         let what = format!("it ended with status {status}, though no test failed: so does this run, with 1");

@@ -66,6 +66,7 @@ pub(super) fn tests(
     // Limitations of the agent: details of a leak may be missing, but leaks are still found.
     notes.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
     notes.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
+    notes.extend(java.failures.iter().map(|failure| (Verdict::NotJudged, failure.clone())));
     notes.extend(native::untracked(suite, java));
     let screened = screened(context, suite, java, runs, notes);
     let not_judged = |why: [&str; 2], of: &dyn Fn(&Executions<'_>) -> bool| {

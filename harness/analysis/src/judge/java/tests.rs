@@ -808,6 +808,19 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
 }
 
 #[test]
+fn a_class_on_a_device_that_fails_after_its_tests_ends_the_run_with_1_and_all_were_measured() {
+    let mut input = suite(vec![rounds(|_, _| ())], BTreeMap::<String, _>::new());
+    (input.suites[0].runner, input.command_status) = (Runner::Instrumentation, Some(1));
+    let failure = "a.B failed outside of its tests".to_owned();
+    input.suites[0].java.as_mut().expect("a JVM suite").failures.insert(failure.clone());
+    let report = report_of(&input);
+    assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 1));
+    assert_eq!((&report.suites[0].reason, report.errors.len()), (&failure, 0));
+    input.suites[0].java.as_mut().expect("a JVM suite").failures.clear();
+    assert_eq!(report_of(&input).errors.len(), 1, "nothing else says why it ends with 1");
+}
+
+#[test]
 fn what_does_not_run_when_it_is_repeated_is_not_judged() {
     let rounds = |told: Option<&str>, class: Outcome| {
         let mut jvm = Jvm::new();

@@ -80,7 +80,6 @@ pub(super) async fn once(
     let mut all = Once { complete: true, whole: true, ..Once::default() };
     let mut results: Vec<TestResult> = Vec::new();
     let mut said = Said::default();
-    let ignored = context.plan.policy.ignore_test_failures;
     let (mut passed, mut parts) = (Vec::new(), parts(named).into_iter());
     for part in parts.by_ref() {
         let before = results.len() as u64;
@@ -99,14 +98,15 @@ pub(super) async fn once(
         };
         results.extend_from_slice(done.run.tests());
         let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
-        let looked = once::look(done, &part.tests, (&suite.tried, &output, ignored));
+        let looked = once::look(done, &part.tests, (&suite.tried, &output));
         all.elapsed += looked.elapsed;
         all.failed |= looked.failed;
         all.whole &= looked.whole;
         all.finished.extend(looked.finished);
+        all.failures.extend(looked.failures);
         looked.problems.into_iter().for_each(|what| said.add(what, id.clone()));
-        // A part that failed, was skipped or was not measured is not repeated.
-        if looked.complete && !looked.failed && !looked.seen.is_empty() {
+        // A part of which no test passed, or that was not measured, is not repeated.
+        if looked.complete && !looked.seen.is_empty() {
             passed.push(part);
         }
         if gone {

@@ -244,6 +244,7 @@ async fn tests_of(
     let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
     measured.facts.java = Some(JavaFacts {
         app_memory: once.memory,
+        failures: once.failures,
         not_screened,
         limits: suite.planned.suite.process_per_test.then(|| alone::LIMITS.to_owned()),
         ..JavaFacts::default()

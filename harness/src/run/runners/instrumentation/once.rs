@@ -41,6 +41,8 @@ pub(super) struct Once {
     pub(super) whole: bool,
     /// Descriptions of everything that was not measured.
     pub(super) problems: Vec<String>,
+    /// Failures that no test explains, though all ran.
+    pub(super) failures: BTreeSet<String>,
     /// Android's answer about the app's memory.
     pub(super) memory: Option<AppMemory>,
     /// Checks of its heap dump.
@@ -71,7 +73,7 @@ pub(super) async fn once(
     let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     let named: BTreeSet<String> = named.iter().map(Selection::id).collect();
     let results = done.run.tests().to_vec();
-    let mut once = look(done, &named, (&suite.tried, &output, context.plan.policy.ignore_test_failures));
+    let mut once = look(done, &named, (&suite.tried, &output));
     let of = (!once.whole).then_some(named.len());
     console.text(&shown(&results, of, retraced)).map_err(Stopped::from)?;
     once.heap = heap;
@@ -94,12 +96,8 @@ pub(super) fn run(suite: &OnDevice<'_>, mode: Mode, memory: &Memory) -> Run<'sta
 }
 
 /// Compares the runner's results with what the agent saw, for the tests that the runner listed (`named`). `tried`: the
-/// ways in which the agent did not get into the app. `ignored`: failures of tests do not matter.
-pub(super) fn look(
-    done: Done,
-    named: &BTreeSet<String>,
-    (tried, output, ignored): (&[String], &str, bool),
-) -> Once {
+/// ways in which the agent did not get into the app.
+pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[String], &str)) -> Once {
     let mut problems = done.problems.clone();
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
@@ -164,11 +162,32 @@ pub(super) fn look(
         !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
     };
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
-    left_out.extend(failed_outside(named, tests, ignored));
+    let mut failures = BTreeSet::new();
+    for (class, left) in failed_outside(named, tests) {
+        let what =
+            format!("{class} failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class)");
+        match left {
+            0 => drop(failures.insert(what)),
+            _ => left_out
+                .push(format!("not measured: {what}, and {} did not run", format_number_of(left, "test"))),
+        }
+    }
     let complete = !done.finished.is_empty() && problems.is_empty();
     problems.append(&mut left_out);
     let Done { elapsed, finished, .. } = done;
-    Once { elapsed, finished, seen, failing, unsteady, failed, complete, whole, problems, ..Once::default() }
+    Once {
+        elapsed,
+        finished,
+        seen,
+        failing,
+        unsteady,
+        failed,
+        complete,
+        whole,
+        problems,
+        failures,
+        ..Once::default()
+    }
 }
 
 /// Tests that the runner listed but that have no result. A class that failed as a whole has no results of its tests,
@@ -185,27 +204,17 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
     named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
 }
 
-/// Classes that failed before or after their tests: no test explains why the run failed. `ignored`: failures of tests
-/// do not matter, but tests that did not run do.
-fn failed_outside(named: &BTreeSet<String>, tests: &[TestResult], ignored: bool) -> Vec<String> {
+/// Classes that failed before or after their tests, so that no test explains why the run failed; each with the number of
+/// its tests that did not run.
+fn failed_outside(named: &BTreeSet<String>, tests: &[TestResult]) -> BTreeMap<String, usize> {
     let (failed, own): (Vec<&TestResult>, Vec<&TestResult>) = tests
         .iter()
         .filter(|test| !test.class.is_empty())
         .partition(|test| test.method.is_none() && matches!(test.status, Status::Failed | Status::Error));
     let own = own.into_iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &own);
-    let tell = |class: &str| {
-        let what = "failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class)";
-        match missing.iter().filter(|test| class_of(test) == class).count() {
-            0 => (!ignored).then(|| format!("{class} {what}")),
-            left => {
-                let left = format_number_of(left, "test");
-                Some(format!("not measured: {class} {what}, and {left} did not run"))
-            }
-        }
-    };
-    let classes: BTreeSet<&str> = failed.into_iter().map(|test| test.class.as_str()).collect();
-    classes.into_iter().filter_map(tell).collect()
+    let left = |class: &str| missing.iter().filter(|test| class_of(test) == class).count();
+    failed.into_iter().map(|test| (test.class.clone(), left(&test.class))).collect()
 }
 
 /// The class of a test with this name.
@@ -379,7 +388,7 @@ mod tests {
     fn an_app_without_the_agent_or_without_the_listener_is_told_what_to_look_at() {
         let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
         let tried = ["startup_agents: it did not answer".to_owned()];
-        let silent = look(done(&["a", "b", "c"].map(|test| (test, 0))), &named, (&tried, "run.log", false));
+        let silent = look(done(&["a", "b", "c"].map(|test| (test, 0))), &named, (&tried, "run.log"));
         let told = "not measured: the agent did not report from the app (before, startup_agents: it did not answer): `adb logcat` around its start says why";
         assert!(silent.whole);
         assert_eq!(silent.problems, [told]);
@@ -387,11 +396,8 @@ mod tests {
         let said = "INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n";
         stream.push(said.as_bytes(), |item| crashed.apply(item));
         let ending = crashed.end();
-        let crashed = look(
-            Done { run: crashed, ending, ..done(&[("a", 0), ("b", 0), ("c", 0)]) },
-            &named,
-            (&[], "", false),
-        );
+        let crashed =
+            look(Done { run: crashed, ending, ..done(&[("a", 0), ("b", 0), ("c", 0)]) }, &named, (&[], ""));
         assert!(!crashed.whole);
         assert!(crashed.problems[0].contains("listener in the test APK"), "{:?}", crashed.problems);
     }
@@ -422,7 +428,7 @@ mod tests {
         let mut class = done.run.tests().to_vec();
         class.push(test("A", "a", Status::Passed));
         assert_eq!(unseen(&class, &BTreeSet::new()), BTreeSet::from(["A.a".to_owned()]));
-        let once = look(done, &named, (&[], "run.log", false));
+        let once = look(done, &named, (&[], "run.log"));
         assert!(once.failed && !once.whole);
         assert!(once.problems.contains(&"not measured: B.b did not run".to_owned()), "{:?}", once.problems);
         let told = "not measured: A failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class), and 1 test did not run";
@@ -432,12 +438,11 @@ mod tests {
     #[test]
     fn a_class_that_fails_after_its_tests_says_so_although_all_of_them_passed() {
         let named = ["A.a", "A.b"].map(str::to_owned).into();
+        let once = look(done(&[("a", 0), ("b", 0), ("null", -2)]), &named, (&[], "run.log"));
+        assert!(once.failed);
         let told = "A failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class)";
-        for (ignored, is_told) in [(false, true), (true, false)] {
-            let once = look(done(&[("a", 0), ("b", 0), ("null", -2)]), &named, (&[], "run.log", ignored));
-            assert!(once.failed);
-            assert_eq!(once.problems.iter().any(|problem| problem == told), is_told, "{:?}", once.problems);
-        }
+        assert_eq!(once.failures, BTreeSet::from([told.to_owned()]));
+        assert!(!once.problems.iter().any(|problem| problem.contains(told)), "{:?}", once.problems);
     }
 
     #[test]
@@ -447,7 +452,7 @@ mod tests {
             look(
                 done_of(&[("a", 0), ("b", 0)], &Ending::Incomplete { expected: 3, ended: 2 }),
                 &named,
-                (&[], "", false),
+                (&[], ""),
             )
             .problems
             .iter()
@@ -460,9 +465,8 @@ mod tests {
     #[test]
     fn a_test_that_is_left_out_while_another_runs_twice_is_not_measured() {
         let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
-        let problems = |tests: [&str; 3]| {
-            look(done(&tests.map(|test| (test, 0))), &named, (&[], "run.log", false)).problems
-        };
+        let problems =
+            |tests: [&str; 3]| look(done(&tests.map(|test| (test, 0))), &named, (&[], "run.log")).problems;
         let left_out = "not measured: A.c did not run, while others ran more than once";
         assert!(problems(["a", "a", "b"]).iter().any(|problem| problem == left_out));
         assert!(!problems(["a", "b", "c"]).iter().any(|problem| problem.contains("did not run")));
