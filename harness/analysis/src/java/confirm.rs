@@ -215,7 +215,8 @@ impl JavaConfirmation {
         if ends < self.run.fewest || elapsed < self.run.min_run {
             return false;
         }
-        if (findings.paused || findings.irregular) && elapsed < self.run.patience() {
+        let may_end = findings.paused || findings.irregular || !findings.caches.is_empty();
+        if may_end && elapsed < self.run.patience() {
             return false;
         }
         if findings.noted && !counters.contains(&Finding::Grows) {

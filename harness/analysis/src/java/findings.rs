@@ -46,6 +46,8 @@ pub(crate) struct Findings {
     pub(crate) irregular: bool,
     /// Only a queue of reads grows, or what Logback's status messages hold. More executions may show the limit.
     pub(crate) noted: bool,
+    /// Caches with a limit that are filling.
+    pub(crate) caches: BTreeSet<String>,
     /// Holders of some growing classes were searched, those of others were not.
     pub(crate) unexplained: bool,
     /// Strings or arrays come irregularly, and their holders were not searched. One may belong to the project.
@@ -164,6 +166,7 @@ impl Findings {
         findings.leave_what_is_unsure();
         findings.leave_queue_of_reads();
         findings.leave_status_of_logback(&project);
+        findings.leave_what_fills_caches(&classes.rises, &project);
         findings.leave_stale_entries();
         findings.leave_to_framework(&project);
         findings.leave_groups_of_frameworks(record, test);

@@ -494,6 +494,115 @@ fn samples_of_a_reservoir_of_dropwizard_are_no_leak_but_more_reservoirs_are() {
     }
 }
 
+/// A cache that keeps 2,048 entries is not full when a slow test is confirmed.
+#[test]
+fn what_fills_a_cache_with_a_limit_is_undecided_and_what_outgrows_it_is_a_leak() {
+    const HIBERNATE: &str = "org.hibernate.internal.util.collections.BoundedConcurrentHashMap";
+    const CAFFEINE: &str = "com.github.benmanes.caffeine.cache.";
+    const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
+    const TILE: &str = "com.example.Tile";
+    let caffeine = |cache: &str, entry: &str| {
+        let cache = format!("{CAFFEINE}{cache}");
+        let map = format!("field {cache}.data -> java.util.concurrent.ConcurrentHashMap");
+        let table = format!("field java.util.concurrent.ConcurrentHashMap.table -> {NODE}[]");
+        let node = format!("array {NODE}[].[x] -> {NODE}");
+        (cache, vec![map, table, node], format!("{CAFFEINE}{entry}"))
+    };
+    let hibernate = |entry: &str| {
+        let segments = format!("field {HIBERNATE}.segments -> {HIBERNATE}$Segment[]");
+        let segment = format!("array {HIBERNATE}$Segment[].[x] -> {HIBERNATE}$Segment");
+        let table = format!("field {HIBERNATE}$Segment.table -> {HIBERNATE}$HashEntry[]");
+        let entries = format!("array {HIBERNATE}$HashEntry[].[x] -> {HIBERNATE}${entry}");
+        (HIBERNATE.to_owned(), vec![segments, segment, table, entries], format!("{HIBERNATE}${entry}"))
+    };
+    let lru_map = |class: &str| {
+        let entry = "org.apache.commons.collections4.map.AbstractLinkedMap$LinkEntry".to_owned();
+        let entries = format!("field {class}.data -> {entry}");
+        (class.to_owned(), vec![entries], entry)
+    };
+    let verdict = |(cache, mut way, entry): (String, Vec<String>, String), caches, entries, beside: bool| {
+        way.insert(0, format!("static com.example.App.cache -> {cache}"));
+        if way.last().is_some_and(|last| last.ends_with(NODE)) {
+            way.push(format!("field {NODE}.val -> {entry}"));
+        }
+        let to_entry: Vec<&str> = way.iter().map(String::as_str).collect();
+        let value = format!("field {entry}.value -> java.util.ArrayList");
+        let list = "field java.util.ArrayList.elementData -> java.lang.Object[]";
+        let to_tile = [&to_entry[..], &[&value, list, "array java.lang.Object[].[x] -> com.example.Tile"]];
+        let to_tile = to_tile.concat();
+        let other = ["static com.example.App.last -> com.example.Tile"];
+        let input = confirmed(
+            |jvm, _| {
+                jvm.add(&cache, caches, 48);
+                for class in [&entry, NODE, "java.util.ArrayList", "java.lang.Object[]"] {
+                    jvm.add(class, entries, 32);
+                }
+                jvm.add(TILE, 2, 40);
+            },
+            |jvm| {
+                jvm.held(&entry, &[(1, &to_entry)]);
+                let ways: &[(u64, &[&str])] = &[(1, &to_tile), (1, if beside { &other } else { &to_tile })];
+                jvm.held(TILE, ways);
+            },
+        );
+        let report = report_of(&input);
+        (evicts(&report).verdict, evicts(&report).reason.clone())
+    };
+    let (open, why) = verdict(hibernate("LIRSHashEntry"), 0, 1, false);
+    assert_eq!(open, Verdict::Warn, "{why}");
+    assert!(
+        why.contains(&format!("{HIBERNATE} keeps a limited number of entries, and was still filling")),
+        "{why}"
+    );
+    const LRU_MAP: &str = "org.apache.commons.collections4.map.LRUMap";
+    for (what, cache, expected) in [
+        ("LRUMap", lru_map(LRU_MAP), Verdict::Warn),
+        ("a subclass may have no limit", lru_map("com.example.MyMap"), Verdict::Fail),
+        ("maximumSize", caffeine("SSMS", "PSMS"), Verdict::Warn),
+        ("maximumSize, expireAfterWrite", caffeine("SSMSW", "PSWMS"), Verdict::Warn),
+        ("expireAfterWrite only", caffeine("SSW", "PSW"), Verdict::Fail),
+        ("maximumWeight: some entries weigh nothing", caffeine("SSMW", "PSMW"), Verdict::Fail),
+        ("Eviction.NONE", hibernate("HashEntry"), Verdict::Fail),
+    ] {
+        assert_eq!(verdict(cache, 0, 1, false).0, expected, "{what}");
+    }
+    for (what, caches, entries, beside) in [
+        ("more and more caches", 1, 1, false),
+        ("the list of one entry", 0, 0, false),
+        ("another field holds some of them", 0, 1, true),
+    ] {
+        for cache in [hibernate("LIRSHashEntry"), lru_map(LRU_MAP), caffeine("SSMS", "PSMS")] {
+            let (verdict, why) = verdict(cache, caches, entries, beside);
+            assert_eq!(verdict, Verdict::Fail, "{what}: {why}");
+        }
+    }
+}
+
+/// Each execution reads a JSON object with another field.
+#[test]
+fn field_names_that_jackson_keeps_are_undecided_and_more_mappers_are_a_leak() {
+    const SYMBOLS: &str = "com.fasterxml.jackson.core.sym.ByteQuadsCanonicalizer";
+    for (mappers, verdict) in [(0, Verdict::Warn), (1, Verdict::Fail)] {
+        let root = format!("static com.example.App.symbols -> {SYMBOLS}");
+        let table = format!("field {SYMBOLS}._names -> java.lang.String[]");
+        let name = "array java.lang.String[].[x] -> java.lang.String";
+        let characters = "field java.lang.String.value -> byte[]";
+        let input = confirmed(
+            |jvm, _| {
+                jvm.add("java.lang.String", 1, 24);
+                jvm.add("byte[]", 1, 24);
+                jvm.add(SYMBOLS, mappers, 80);
+            },
+            |jvm| {
+                jvm.held("java.lang.String", &[(1, &[&root, &table, name])]);
+                jvm.held("byte[]", &[(1, &[&root, &table, name, characters])]);
+            },
+        );
+        let report = report_of(&input);
+        assert_eq!(evicts(&report).verdict, verdict, "{}", evicts(&report).reason);
+    }
+}
+
 /// Recorded with JUnit 4.12 and JDK 17: each `@Test(timeout = …)` leaves a thread group and its table of threads.
 #[test]
 fn groups_that_junit_makes_for_time_limits_are_its_own_and_no_others() {

@@ -470,6 +470,10 @@ impl TestJudge<'_, '_> {
 
     /// Remarks on what was not searched, what waivers cover, and the number of executions.
     fn closing_notes(&mut self, findings: &Findings, iterations: usize) {
+        for cache in &findings.caches {
+            self.judgement
+                .remark(format!("{cache} keeps a limited number of entries, and was still filling"));
+        }
         for why in &findings.cut {
             self.judgement.remark(format!("not all who hold it were looked for: {why}"));
         }
