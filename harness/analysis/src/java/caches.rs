@@ -3,6 +3,9 @@
 //!
 //! An object belongs to an entry if no more caches come, and if new entries bring everything on the path from the entry
 //! to it. So more and more caches are a leak, and so is an entry whose list grows.
+//!
+//! Other maps probably have a limit, but their class does not prove it: what grows in them is a leak that is watched
+//! longer, because the map may be full soon.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +13,7 @@ use memgate_wire::java::{HolderLink, HolderPath};
 
 use super::findings::Findings;
 use super::held::{HeldBy, owner};
-use super::names::{is_literal, is_of_project, normalised};
+use super::names::{is_literal, is_of_project, is_own, normalised};
 use super::one_class::Growing;
 
 /// A cache with a limit: its class and the class of its entries. A subclass may have no limit.
@@ -121,6 +124,22 @@ fn is_inside(cache: &str, links: &[HolderLink]) -> bool {
     links.iter().all(|link| owner(link).starts_with(package) || owner(link).starts_with(MAP))
 }
 
+/// May the map have a limit? A subclass of `LinkedHashMap` probably overrides `removeEldestEntry`. Guava's caches have
+/// such entries if they have a maximum size, or drop entries that nobody used for a time.
+fn may_have_limit(path: &HolderPath) -> bool {
+    let is_linked = |link: &HolderLink| link.class == "java.util.LinkedHashMap$Entry";
+    let is_subclass = |link: &HolderLink| {
+        is_own(owner(link))
+            && ["java.util.LinkedHashMap.", "java.util.HashMap."].iter().any(|map| link.name.starts_with(map))
+    };
+    let of_guava = |link: &HolderLink| {
+        let entry = link.class.strip_prefix("com.google.common.cache.LocalCache$");
+        entry.is_some_and(|entry| entry.ends_with("AccessEntry") || entry.ends_with("AccessWriteEntry"))
+    };
+    let links = &path.links;
+    links.iter().any(of_guava) || links.iter().any(is_subclass) && links.iter().any(is_linked)
+}
+
 impl Findings {
     /// What only fills caches is undecided. So are other classes than the project's without a known holder, if nothing
     /// else grows for certain: the agent searches the holders of some classes only.
@@ -144,6 +163,16 @@ impl Findings {
             self.left_out.insert(growing.series.class.clone(), growing.bytes);
             self.open.push(growing.series.class);
         }
+        self.filling = !caches.is_empty() || self.may_fill_maps();
         self.caches.extend(caches);
+    }
+
+    /// Does everything that grows, as far as its holders are known, fill maps that may have a limit?
+    fn may_fill_maps(&self) -> bool {
+        let mut known = self.growing.iter().filter_map(|growing| match &growing.held {
+            HeldBy::Paths { paths, .. } => Some(paths),
+            HeldBy::Unknown => None,
+        });
+        known.clone().next().is_some() && known.all(|paths| paths.iter().all(may_have_limit))
     }
 }

@@ -144,7 +144,8 @@ impl JavaConfirmation {
         let findings = Findings::of(record, &self.test, self.run.warm_up, self.run.confidence);
         let counters = self.counters(record, &findings);
         self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
-        if just_explained && self.leaks {
+        let may_be_full_soon = findings.filling && elapsed < self.run.patience();
+        if just_explained && self.leaks && !may_be_full_soon {
             let is_whole = !findings.unexplained || findings.growing.len() > MOST_EXPLAINED;
             if is_whole || self.explained >= MAX_EXPLAINED {
                 return Next::Stop;
@@ -215,8 +216,7 @@ impl JavaConfirmation {
         if ends < self.run.fewest || elapsed < self.run.min_run {
             return false;
         }
-        let may_end = findings.paused || findings.irregular || !findings.caches.is_empty();
-        if may_end && elapsed < self.run.patience() {
+        if (findings.paused || findings.irregular || findings.filling) && elapsed < self.run.patience() {
             return false;
         }
         if findings.noted && !counters.contains(&Finding::Grows) {
@@ -451,6 +451,47 @@ mod tests {
         let (next, iterations) = asks(20, loader);
         assert_eq!(next, Next::Explain);
         assert!(iterations < 340, "{iterations}");
+    }
+
+    /// How many iterations of 20 ms it takes to judge a map that gets an entry in each of so many, and whether it leaks.
+    fn map_with(entries: u32, field: &str, entry: &str) -> (usize, bool) {
+        let mut jvm = Jvm::new();
+        let mut observer = Observer::new();
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        let mut asked = false;
+        for i in 0..3000 {
+            jvm.window("A", "a", i, |jvm| {
+                jvm.add(entry, u64::from(i < entries), 40);
+                if asked {
+                    let map = "static com.example.App.map -> com.example.Lru";
+                    jvm.held(entry, &[(1, &[map, &format!("field {field} -> {entry}")])]);
+                }
+            });
+            jvm.pass_to(&mut observer);
+            let elapsed = Duration::from_millis(20 * u64::from(i + 1));
+            match confirmation.observe(observer.record(), elapsed, Duration::ZERO) {
+                Next::Stop => return (i as usize + 1, confirmation.leaks()),
+                next => asked |= next == Next::Explain,
+            }
+        }
+        panic!("never stops")
+    }
+
+    #[test]
+    fn a_map_that_may_have_a_limit_is_watched_longer() {
+        const ENTRY: &str = "java.util.LinkedHashMap$Entry";
+        let (iterations, leaks) = map_with(u32::MAX, "java.util.LinkedHashMap.tail", ENTRY);
+        assert!(leaks && iterations < 150, "{iterations}");
+        let guava = [
+            "com.google.common.cache.LocalCache$Segment.table",
+            "com.google.common.cache.LocalCache$StrongAccessEntry",
+        ];
+        for [field, entry] in [["com.example.Lru#java.util.LinkedHashMap.tail", ENTRY], guava] {
+            let (iterations, leaks) = map_with(u32::MAX, field, entry);
+            assert!(leaks && (300..400).contains(&iterations), "{field}: {iterations}");
+            let (iterations, leaks) = map_with(120, field, entry);
+            assert!(!leaks && iterations < 400, "{field}: {iterations}");
+        }
     }
 
     #[test]

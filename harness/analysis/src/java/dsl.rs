@@ -277,13 +277,14 @@ impl Jvm {
     }
 }
 
-/// `kind owner.name -> class`; kinds may have a space before the owner's last dot.
+/// `kind owner.name -> class`, or `kind owner#declared.name -> class` for a field of a superclass; kinds may have a space
+/// before the owner's last dot.
 fn link(text: &str) -> HolderLink {
     let (reference, class) = text.split_once(" -> ").expect("an arrow");
     let (kind, place) = reference.rsplit_once(' ').expect("a kind");
     let (owner, name) = match place.strip_suffix(".[x]") {
         Some(owner) => (owner, "[x]"),
-        None => place.rsplit_once('.').unwrap_or((place, "")),
+        None => place.split_once('#').or_else(|| place.rsplit_once('.')).unwrap_or((place, "")),
     };
     HolderLink {
         kind: kind.to_owned().into(),

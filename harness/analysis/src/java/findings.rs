@@ -48,6 +48,8 @@ pub(crate) struct Findings {
     pub(crate) noted: bool,
     /// Caches with a limit that are filling.
     pub(crate) caches: BTreeSet<String>,
+    /// Only caches with a limit are filling, or maps that may have one. More iterations may show that they are full.
+    pub(crate) filling: bool,
     /// Holders of some growing classes were searched, those of others were not.
     pub(crate) unexplained: bool,
     /// Strings or arrays come irregularly, and their holders were not searched. One may belong to the project.
