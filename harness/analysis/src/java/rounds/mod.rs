@@ -493,6 +493,7 @@ impl RoundsWatch {
             why: format!("{} here or in {}", suspect.why, suspect.suite),
             // Nothing else grew in its window.
             added: (suspect.classes.clone(), counters),
+            least: BTreeMap::new(),
             behind: None,
             ..suspect.clone()
         })

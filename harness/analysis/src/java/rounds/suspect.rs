@@ -1,16 +1,18 @@
 //! Suspects of the rounds: test classes or tests, and a description of their growth.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use memgate_model::{Metric, format_bytes, format_count};
 
 use super::compared::{Compared, Delta, Grown};
-use super::{WARM_UP, counters};
-use crate::java::names::{is_literal, is_of_project, project_of};
+use super::{ROUNDS_OF_SUSPECTS, WARM_UP, counters};
+use crate::java::names::{is_literal, is_of_project, is_own, project_of};
 use crate::java::series::{grown, values};
 use crate::record::{ProcessRecord, Window};
 
+/// Rounds of a suspect that are compared.
+const COMPARED_ROUNDS: usize = (ROUNDS_OF_SUSPECTS - WARM_UP) as usize;
 /// Most classes to name in the text.
 const NAMED: usize = 3;
 
@@ -27,6 +29,8 @@ pub struct JavaSuspect {
     pub may_be_of_before: BTreeSet<String>,
     /// Classes and counters that increased over all rounds together, even if not in each of them.
     pub added: (Vec<String>, Vec<Metric>),
+    /// The fewest instances by which each class of `classes` grew in a round.
+    pub least: BTreeMap<String, f64>,
     /// The round in which memory ran out, and what filled the heap.
     pub ran_out: Option<String>,
     /// The suspect to use if this one, or some of its objects, does not grow alone: in each round the next window may
@@ -67,6 +71,26 @@ impl JavaSuspect {
         !(self.classes.iter().all(grew_alone) && self.added.1.iter().all(rose_alone))
     }
 
+    /// A class of the project or a library that grew by more instances in each round than in most executions alone: some
+    /// may be of another test class, in whose window it frees as many as it keeps. `alone` is the process that repeated
+    /// it.
+    #[must_use]
+    pub fn kept_by_another(&self, alone: &ProcessRecord) -> Option<String> {
+        let test = alone.windows.last().map(Window::id).filter(|_| self.ran_out.is_none())?;
+        let warm_up = usize::try_from(WARM_UP).unwrap_or_default();
+        let grown = grown(alone, &test, warm_up);
+        let usual = |class: &str| {
+            let series = grown.iter().find(|grew| grew.class == class);
+            let steps = series.map_or(&[][..], |series| &series.instances).windows(2).skip(warm_up);
+            // As many as there are rounds: a cache that filled in the rounds may be full later.
+            let mut steps: Vec<f64> = steps.map(|step| step[1] - step[0]).take(COMPARED_ROUNDS).collect();
+            steps.sort_by(f64::total_cmp);
+            steps.get(steps.len() / 2).copied().unwrap_or(0.0)
+        };
+        let grew = self.least.iter().filter(|(class, _)| is_own(class));
+        grew.into_iter().find(|(class, least)| **least > usual(class)).map(|(class, _)| class.clone())
+    }
+
     /// Did any of these classes grow in the rounds of its test class? Also true if the rounds gave no information.
     pub(crate) fn saw_any<'a>(&self, mut classes: impl Iterator<Item = &'a str>) -> bool {
         self.told_nothing() || classes.any(|class| self.added.0.iter().any(|grew| grew == class))
@@ -102,6 +126,7 @@ pub(super) fn suspect(
     ran_out: Option<String>,
 ) -> JavaSuspect {
     let ranked = compared.ranked();
+    let least = ranked.iter().map(|(name, grown)| (name.to_string(), grown.least().instances)).collect();
     let classes = ranked.iter().map(|(name, _)| name.to_string()).collect();
     let of_before = ranked.iter().filter(|(_, grown)| grown.may_be_of_before);
     let may_be_of_before = of_before.map(|(name, _)| name.to_string()).collect();
@@ -115,6 +140,7 @@ pub(super) fn suspect(
         may_be_of_before,
         why: why.join(", "),
         added,
+        least,
         ran_out,
         behind: None,
     }

@@ -4,8 +4,9 @@
 //! ([`over`]) → those that grow are each repeated alone, like the class → if the class leaves more than these, so are
 //! tests whose growth the rounds may not have seen ([`NarrowedTests`]). Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it
-//! may be the growing one ([`JavaSuspect::behind`]). All repetitions together have a time limit ([`Budget`]): classes
-//! that get no time stay unconfirmed.
+//! may be the growing one ([`JavaSuspect::behind`]). If a class grew more in the rounds than alone, another one may keep
+//! what it replaces: rounds follow in which each of the others runs twice in a row. All repetitions together have a time
+//! limit ([`Budget`]): classes that get no time stay unconfirmed.
 //!
 //! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
 //! If the test is then known to leak, the others get no more than the share of their class.
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
-use super::rounds::{Rounds, over};
+use super::rounds::{Rounds, over, twice_in_a_row};
 use crate::exit::failed_to;
 use crate::hotspot::agentless::Agentless;
 use crate::output::Progress;
@@ -45,12 +46,36 @@ const FEW: usize = 8;
 pub(super) async fn confirm(
     context: &mut Context<'_>,
     suite: &mut Suite,
-    junit: &Junit,
+    junit: &mut Junit,
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
-    let mut total = junit.suspects.len();
+    let mut budget = Budget::of_classes(context.plan.confirm_budget, suite.facts.screened_s);
+    budget.begin();
+    let hidden = each(context, suite, junit, 0, (&mut budget, finished)).await?;
+    let known = junit.suspects.len();
+    if let Some(grew) = hidden
+        && twice_in_a_row(context, suite, junit, &grew).await?
+        && junit.suspects.len() > known
+    {
+        each(context, suite, junit, known, (&mut budget, finished)).await?;
+    }
+    if let Some(left_open) = budget.left_open() {
+        context.console.warning(&format!("{}: {left_open}", suite.facts.name));
+    }
+    Ok(())
+}
+
+/// Confirms the suspects from `first` on. Returns a class whose objects grew more in the rounds than alone.
+async fn each(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &Junit,
+    first: usize,
+    (budget, finished): (&mut Budget, &mut Vec<Finished>),
+) -> Result<Option<String>, Stopped> {
+    let mut suspects: VecDeque<&JavaSuspect> = junit.suspects.iter().skip(first).collect();
+    let mut total = suspects.len();
     // Most likely leaks first, in case the time is too short for all.
-    let mut suspects: VecDeque<&JavaSuspect> = junit.suspects.iter().collect();
     suspects.make_contiguous().sort_by_key(|suspect| !suspect.keeps_classes_of_project());
     if total > 0 && context.plan.confirm {
         let alone = if total == 1 { "" } else { ", each alone" };
@@ -62,9 +87,7 @@ pub(super) async fn confirm(
     }
     let console = context.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
-    let mut budget = Budget::of_classes(context.plan.confirm_budget, suite.facts.screened_s);
-    budget.begin();
-    let mut done = 0;
+    let (mut done, mut hidden) = (0, None);
     while let Some(suspect) = suspects.pop_front() {
         let class = &suspect.suite;
         let Some(share) = budget.share(total - done).filter(|_| context.plan.confirm) else {
@@ -97,14 +120,12 @@ pub(super) async fn confirm(
         if told != Told::Leaks || alone.is_some_and(|alone| suspect.grew_more_than(alone)) {
             suspects.extend(suspect.behind.as_deref());
         }
+        hidden = hidden.or_else(|| suspect.kept_by_another(alone?));
         done += 1;
         total = done + suspects.len();
         progress.expect(total as u64);
     }
-    if let Some(left_open) = budget.left_open() {
-        console.warning(&format!("{}: {left_open}", suite.facts.name));
-    }
-    Ok(())
+    Ok(hidden)
 }
 
 /// The result of repeating a class.

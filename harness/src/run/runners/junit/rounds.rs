@@ -34,6 +34,8 @@ use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
 /// Compiler directives that exclude all methods from compilation.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
+/// The consequence of growth that no suspect explains.
+const TWICE: &str = "Now each runs twice in a row: one may keep what it replaces";
 /// Maximum number of excluded classes; for each, the rounds start again.
 const MAX_BREAKING: usize = 3;
 
@@ -47,16 +49,41 @@ pub(super) async fn rounds(
     run(context, suite, junit, (classes.clone(), 1)).await?;
     let Some(grew) = grew_in_hiding(junit) else { return Ok(()) };
     let name = &suite.facts.name;
-    context.console.line(&format!(
-        "{name}: {grew} grew only as long as all test classes ran. Now each runs twice in a row: \
-         one may keep what it replaces"
-    ));
+    context.console.line(&format!("{name}: {grew} grew only as long as all test classes ran. {TWICE}"));
+    let others = without_suspects(classes, suite, junit);
+    run(context, suite, junit, (others, 2)).await
+}
+
+/// Rounds in which each test class that is no suspect runs twice in a row, because objects of the class `grew` came
+/// from no suspect. `false`: they ran before.
+pub(super) async fn twice_in_a_row(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &mut Junit,
+    grew: &str,
+) -> Result<bool, Stopped> {
+    if grew_in_hiding(junit).is_some() {
+        return Ok(false);
+    }
+    let windows = junit.rounds.iter().flat_map(|process| &process.record.windows);
+    let ran: BTreeSet<&str> = windows.map(|window| window.suite.as_str()).collect();
+    let classes = junit.classes.iter().filter(|(class, _)| ran.contains(class.as_str())).map(whole_class);
+    let others = without_suspects(classes.collect(), suite, junit);
+    if others.is_empty() {
+        return Ok(false);
+    }
+    let name = &suite.facts.name;
+    context.console.line(&format!("{name}: {grew} grew more in the rounds than alone. {TWICE}"));
+    run(context, suite, junit, (others, 2)).await?;
+    Ok(true)
+}
+
+fn without_suspects(classes: Vec<Selection>, suite: &Suite, junit: &Junit) -> Vec<Selection> {
     let is_known = |unit: &Selection| {
         let breaks = suite.facts.java.as_ref().is_some_and(|java| java.breaking.contains_key(&unit.class));
         breaks || junit.suspects.iter().any(|suspect| suspect.suite == unit.class)
     };
-    let others = classes.into_iter().filter(|unit| !is_known(unit)).collect();
-    run(context, suite, junit, (others, 2)).await
+    classes.into_iter().filter(|unit| !is_known(unit)).collect()
 }
 
 /// Growth that occurred only while all test classes ran.

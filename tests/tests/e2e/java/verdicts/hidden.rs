@@ -223,6 +223,42 @@ fn a_leak_of_what_the_next_class_would_replace_is_found() {
     }
 }
 
+/// The same between two classes that leak: objects of the class never stop growing, and each suspect leaks alone, but
+/// one of them fewer than in the rounds.
+#[test]
+fn a_leak_of_what_a_leaking_class_would_replace_is_found() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let class = |name: &str, set: &str| {
+        let source = format!(
+            "import org.junit.jupiter.api.Test;
+class {name} {{
+    static final App[] KEPT = new App[100_000];
+    static int next;
+    @Test void keeps() {{ App.current = {set}; }}
+}}
+"
+        );
+        (name.to_owned(), source)
+    };
+    let leaks = "new App(); KEPT[next++] = new App()";
+    let sources = [
+        ("App".to_owned(), "class App { static App current; }\n".to_owned()),
+        class("FirstTest", leaks),
+        class("KeepsTest", "KEPT[next++] = new App()"),
+        class("LastTest", leaks),
+    ];
+    let sources: Vec<(&str, &str)> =
+        sources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let project = junit::project("java-replaces-beside-leaks", &jdk, &sources);
+    let run = junit::run(&project, &jdk, &[]);
+    for class in ["FirstTest", "KeepsTest", "LastTest"] {
+        let test = run.test(&format!("com.example.{class}.keeps"));
+        assert_eq!(test.verdict, Verdict::Fail, "{run}");
+        assert_eq!(test.leaks[0].title, "1 × com.example.App", "{run}");
+        assert_eq!(test.leaks[0].holder[0].owner, format!("com.example.{class}"), "{run}");
+    }
+}
+
 /// A class whose task in a pool ends late and frees objects of a class of `java.text`, and one that leaks such objects.
 fn task_and_leak([submits, keeps]: [&str; 2], class: &str, pool: &str) -> [(String, String); 2] {
     let task = format!(
