@@ -56,8 +56,9 @@ const MAXIMUM_SIZE: &str = "MS";
 const MAP: &str = "java.util.concurrent.ConcurrentHashMap";
 const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 
-/// Jackson keeps the names of fields that it read, at most 12,000: strings, in its tables or in an object of this class.
-const SYMBOLS: &str = "com.fasterxml.jackson.core.sym.";
+/// Jackson keeps the names of fields that it read: some hundreds in the first class, 12,000 in the others. They are
+/// strings, in tables of these classes or in an object of the last one.
+const SYMBOLS: [&str; 2] = ["com.fasterxml.jackson.core.util.InternCache", "com.fasterxml.jackson.core.sym."];
 const SYMBOL: &str = "com.fasterxml.jackson.core.sym.CharsToNameCanonicalizer$Bucket";
 
 /// Whatever leads to an object of an entry comes at least half as often.
@@ -67,9 +68,11 @@ const AS_OFTEN: f64 = 0.5;
 type Rises = BTreeMap<String, f64>;
 
 fn is_cache(class: &str) -> bool {
-    class.starts_with(CAFFEINE)
-        || class.starts_with(SYMBOLS)
-        || CACHES.iter().any(|cache| cache.class == class)
+    class.starts_with(CAFFEINE) || keeps_symbols(class) || CACHES.iter().any(|cache| cache.class == class)
+}
+
+fn keeps_symbols(class: &str) -> bool {
+    SYMBOLS.iter().any(|symbols| class.starts_with(symbols))
 }
 
 fn is_entry(cache: &str, class: &str) -> bool {
@@ -108,7 +111,7 @@ fn comes_with_entries(cache: &str, links: &[HolderLink], entries: f64, rise: imp
 /// A name that Jackson keeps, or the characters of it.
 fn is_symbol(cache: &str, links: &[HolderLink]) -> bool {
     let is_name = |link: &HolderLink| is_literal(&link.class) || link.class == SYMBOL;
-    cache.starts_with(SYMBOLS) && links.last().is_some_and(is_name)
+    keeps_symbols(cache) && links.last().is_some_and(is_name)
 }
 
 /// A table of the cache, which a larger one replaces.
