@@ -180,6 +180,62 @@ fn a_test_of_a_parameterised_class_fails_for_its_own_leak() {
     assert_eq!(run.report().errors, [], "{run}");
 }
 
+/// Like TestNG's engine: it names the executions of a test by numbers, and refuses a test without those it depends on.
+const NUMBERS_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
+import org.junit.platform.engine.discovery.*;
+import org.junit.platform.engine.support.descriptor.*;
+public class NumbersEngine implements TestEngine {
+    static final List<int[]> KEPT = new ArrayList<>();
+    static class Node extends AbstractTestDescriptor {
+        final Type type;
+        Node(TestDescriptor of, String kind, String name, Type type) { super(of.getUniqueId().append(kind, name), name); this.type = type; of.addChild(this); }
+        @Override public Type getType() { return type; }
+        @Override public boolean mayRegisterTests() { return type == Type.CONTAINER; }
+    }
+    @Override public String getId() { return \"numbers\"; }
+    @Override public TestDescriptor discover(EngineDiscoveryRequest request, UniqueId id) {
+        EngineDescriptor root = new EngineDescriptor(id, getId());
+        if (!request.getSelectorsByType(UniqueIdSelector.class).isEmpty()) throw new IllegalStateException(\"it depends on others\");
+        if (request.getSelectorsByType(ClassSelector.class).isEmpty() && request.getSelectorsByType(ClasspathRootSelector.class).isEmpty()) return root;
+        Node tiles = new Node(root, \"class\", Tiles.class.getName(), TestDescriptor.Type.CONTAINER);
+        new Node(tiles, \"method\", \"keeps()\", TestDescriptor.Type.CONTAINER);
+        new Node(tiles, \"method\", \"drops()\", TestDescriptor.Type.TEST);
+        return root;
+    }
+    @Override public void execute(ExecutionRequest request) { run(request.getRootTestDescriptor(), request.getEngineExecutionListener()); }
+    void run(TestDescriptor of, EngineExecutionListener tell) {
+        tell.executionStarted(of);
+        for (TestDescriptor each : new ArrayList<>(of.getChildren())) run(each, tell);
+        for (int i = 0; i < 2 && of.getUniqueId().toString().endsWith(\"keeps()]\"); i++) {
+            Node execution = new Node(of, \"invoc\", String.valueOf(i), TestDescriptor.Type.TEST);
+            tell.dynamicTestRegistered(execution);
+            tell.executionStarted(execution);
+            KEPT.add(new int[100]);
+            tell.executionFinished(execution, TestExecutionResult.successful());
+        }
+        tell.executionFinished(of, TestExecutionResult.successful());
+    }
+}";
+
+/// Regression test: executions without parameters were not repeated, and a refused test was an error.
+#[test]
+fn tests_that_an_engine_runs_several_times_or_refuses_alone_are_judged_with_their_class() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let sources = [("NumbersEngine", NUMBERS_ENGINE), ("Tiles", "class Tiles {}")];
+    let project = junit::project("names-numbers", &jdk, &sources);
+    project.write(
+        "classes/META-INF/services/org.junit.platform.engine.TestEngine",
+        "com.example.NumbersEngine\n",
+    );
+    let run = junit::run(&project, &jdk, &[]);
+    run.ends_with(1);
+    let class = run.test("com.example.Tiles");
+    assert_eq!((class.verdict, class.leaks[0].title.as_str()), (Verdict::Fail, "2 × int[]"), "{run}");
+    let suite = run.suite();
+    assert_eq!(suite.verdict, Verdict::Fail, "{}", suite.reason);
+    assert_eq!(run.report().errors, [], "{run}");
+}
+
 #[test]
 fn tests_of_enclosed_classes_have_short_names_in_vintage_too() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };

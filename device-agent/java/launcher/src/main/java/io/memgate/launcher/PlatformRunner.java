@@ -100,17 +100,24 @@ final class PlatformRunner implements TestRunner {
             tests = Collections.singletonList(test);
         }
         LauncherDiscoveryRequest request = tests.isEmpty() ? null : request(tests, known);
-        if (!selection.test.isEmpty() && runsMore(selection, launcher.discover(request))) {
+        if (!selection.test.isEmpty() && !runsAlone(selection, request)) {
             return false;
         }
         requests.put(selection, request);
         return true;
     }
 
-    /** A JUnit 3 suite that contains or wraps another one runs all of it, whichever of its tests is wanted. */
-    private static boolean runsMore(Selection wanted, TestPlan plan) {
-        return descendants(plan).stream()
-                .anyMatch(test -> test.isTest() && !TestName.of(test.getUniqueId()).test.equals(wanted.test));
+    /**
+     * A JUnit 3 suite that contains or wraps another one runs all of it, whichever of its tests is wanted. TestNG
+     * refuses a test without those it depends on.
+     */
+    private boolean runsAlone(Selection wanted, LauncherDiscoveryRequest request) {
+        try {
+            return descendants(launcher.discover(request)).stream()
+                    .allMatch(test -> !test.isTest() || TestName.of(test.getUniqueId()).test.equals(wanted.test));
+        } catch (RuntimeException refused) {
+            return false;
+        }
     }
 
     @Override

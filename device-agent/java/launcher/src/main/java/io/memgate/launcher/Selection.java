@@ -107,11 +107,12 @@ final class Selection {
 
     /**
      * Before it runs, a parameterised test is known without the number of the invocation: {@code scroll(int)} stands
-     * for {@code scroll(int)[2]}.
+     * for {@code scroll(int)[2]}, {@code many} for TestNG's {@code many()/0}.
      */
     private static boolean standsFor(String name, String test) {
         String rest = test.startsWith(name) ? test.substring(name.length()) : "";
-        return rest.startsWith("[") || rest.startsWith("()[") || rest.startsWith("/");
+        String number = rest.startsWith("()") ? rest.substring(2) : rest;
+        return number.startsWith("[") || number.startsWith("/");
     }
 
     /** The tests that the build ran, without those that are left out. */
@@ -135,13 +136,13 @@ final class Selection {
     /**
      * The name without the number of an invocation: for {@code scroll(int)[2]} {@code scroll(int)}, for {@code
      * [plain]/decodes[plain]}, the form that JUnit Platform uses for JUnit 4, {@code decodes}, for {@code [plain]}
-     * nothing.
+     * nothing; for TestNG's {@code many()/0} {@code many}.
      */
     static String base(String name) {
         int container = name.lastIndexOf("]/");
         String own = container < 0 ? name : name.substring(container + 2);
         int number = own.indexOf('[');
-        String base = number < 0 ? own : own.substring(0, number);
+        String base = number < 0 ? own.replaceFirst("\\)/\\d+$", ")") : own.substring(0, number);
         return base.endsWith("()") ? base.substring(0, base.length() - 2) : base;
     }
 }
