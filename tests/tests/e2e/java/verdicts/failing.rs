@@ -173,15 +173,59 @@ public class CodecTest {
 }
 ";
 
+/// Stands for PowerMock's own, which loads the tested classes anew for each execution.
+const POWERMOCK: &str = "package org.powermock.modules.junit4;
+
+public class PowerMockRunner extends org.junit.runners.BlockJUnit4ClassRunner {
+    public PowerMockRunner(Class<?> tests) throws org.junit.runners.model.InitializationError { super(tests); }
+}
+";
+
+const MOCKED: &str = "import java.util.*;
+
+@org.junit.runner.RunWith(org.powermock.modules.junit4.PowerMockRunner.class)
+public class MockedTest {
+    static final List<Object> kept = new ArrayList<>();
+    @org.junit.Test public void keeps() { kept.add(new int[100]); }
+}
+";
+
+/// Its runner names a feature instead of a class, like Cucumber's.
+const FEATURE: &str = "import org.junit.runner.Description;
+import org.junit.runners.model.*;
+
+@org.junit.runner.RunWith(FeatureTest.Scenarios.class)
+public class FeatureTest {
+    @org.junit.Test public void evicts() {}
+    public static class Scenarios extends org.junit.runners.BlockJUnit4ClassRunner {
+        public Scenarios(Class<?> tests) throws InitializationError { super(tests); }
+        @Override protected Description describeChild(FrameworkMethod method) {
+            return Description.createTestDescription(\"Tiles\", method.getName(), \"1\");
+        }
+    }
+}
+";
+
 #[test]
-fn junit_4_tells_which_tests_failed() {
+fn junit_4_tells_which_tests_failed_and_which_it_cannot_repeat() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
     let project = Project::new("junit4-failing");
-    let classes = junit::compile(&jdk, project.folder(), &[("FourTest", FOUR), ("CodecTest", CODEC)]);
+    let sources = [
+        ("FourTest", FOUR),
+        ("CodecTest", CODEC),
+        ("org/powermock/modules/junit4/PowerMockRunner", POWERMOCK),
+        ("MockedTest", MOCKED),
+        ("FeatureTest", FEATURE),
+    ];
+    let classes = junit::compile(&jdk, project.folder(), &sources);
     let mut java = junit::java4(&jdk, &classes, "FourTest");
-    java.push("CodecTest".to_owned());
+    java.extend(["CodecTest", "MockedTest", "FeatureTest"].map(str::to_owned));
     let run = project.run_command(&java);
     run.ends_with(1);
+    run.says("ERROR  junit4-failing (suite)").says("not in the rounds: Tiles;");
+    let mocked = run.test("MockedTest.keeps");
+    assert_eq!(mocked.verdict, Verdict::NotJudged, "{run}");
+    assert_eq!(mocked.reason, "not screened: it is skipped when it is repeated", "{run}");
     let skipped = run.test("FourTest.runsOnce");
     assert_eq!(skipped.reason, "not screened: it is skipped when it is repeated", "{run}");
     let leaks = run.test("CodecTest").leaks;

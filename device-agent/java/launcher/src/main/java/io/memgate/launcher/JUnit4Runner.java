@@ -18,6 +18,8 @@ import org.junit.runner.notification.RunListener;
 final class JUnit4Runner implements TestRunner {
     /** Does the class have tests that the build did not run? Computed once. */
     private final Map<Selection, Boolean> parts = new HashMap<>();
+    /** Classes that are not repeated. */
+    private final Map<String, Boolean> skipped = new HashMap<>();
 
     /** A JUnit 3 suite that contains or wraps another one runs all of it: none of its tests can be repeated alone. */
     @Override
@@ -26,8 +28,21 @@ final class JUnit4Runner implements TestRunner {
     }
 
     @Override
+    public boolean exists(String suite) {
+        try {
+            Class.forName(suite, false, Thread.currentThread().getContextClassLoader());
+            return true;
+        } catch (ClassNotFoundException missing) {
+            return false;
+        }
+    }
+
+    @Override
     public int run(Selection selection) {
         selection.forget();
+        if (skipped.computeIfAbsent(selection.suite, TestRunner::isLoadedAnew)) {
+            return Hooks.SKIPPED;
+        }
         Request request = request(selection);
         if (request == null) {
             return Hooks.FAILED;

@@ -3,7 +3,6 @@ package io.memgate.launcher;
 import io.memgate.agent.Hooks;
 import io.memgate.junit.MemgateListener;
 import io.memgate.junit.TestName;
-import java.lang.annotation.Annotation;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -67,9 +66,6 @@ final class PlatformRunner implements TestRunner {
     private static final String[] PLAIN_KINDS = {"method"};
     private static final String[] NUMBERED_KINDS = {"test-template", "test-factory"};
 
-    /** Annotations of a class, like {@code QuarkusTest}, for which Quarkus starts the application. */
-    private static final Pattern QUARKUS = Pattern.compile("io\\.quarkus\\.test\\.junit\\.(.*\\.)?Quarkus\\w*Test");
-
     /** A thread of a pool that was shut down may never end, so the wait for it is limited. */
     private static final long MOST_PATIENCE_NS = 1_000_000_000L;
 
@@ -123,7 +119,7 @@ final class PlatformRunner implements TestRunner {
     @Override
     public int run(Selection selection) {
         selection.forget();
-        if (skipped.computeIfAbsent(selection.suite, PlatformRunner::isOfQuarkus)) {
+        if (skipped.computeIfAbsent(selection.suite, TestRunner::isLoadedAnew)) {
             return Hooks.SKIPPED;
         }
         if (!requests.containsKey(selection)) {
@@ -141,28 +137,6 @@ final class PlatformRunner implements TestRunner {
             workersEnd();
         }
         return outcome.worst;
-    }
-
-    /**
-     * Quarkus starts the application for each execution, with new class loaders: what the tests keep is gone, and what
-     * grows is kept by Quarkus.
-     */
-    private static boolean isOfQuarkus(String suite) {
-        try {
-            Class<?> outer = Class.forName(suite, false, Thread.currentThread().getContextClassLoader());
-            for (; outer != null; outer = outer.getEnclosingClass()) {
-                for (Class<?> at = outer; at != null; at = at.getSuperclass()) {
-                    for (Annotation annotation : at.getDeclaredAnnotations()) {
-                        if (QUARKUS.matcher(annotation.annotationType().getName()).matches()) {
-                            return true;
-                        }
-                    }
-                }
-            }
-        } catch (ClassNotFoundException | LinkageError unknown) {
-            // A test without a class, or one that an engine loads in another way: it runs.
-        }
-        return false;
     }
 
     @Override

@@ -1,7 +1,15 @@
 package io.memgate.launcher;
 
+import java.lang.annotation.Annotation;
+import java.util.regex.Pattern;
+
 /** Runs tests: with JUnit Platform if it is on the class path, else with JUnit 4. */
 interface TestRunner {
+    /** Annotations like {@code @QuarkusTest} and {@code @RunWith(PowerMockRunner.class)}. */
+    Pattern LOADS_ANEW = Pattern.compile(
+            "^@io\\.quarkus\\.test\\.junit\\.(\\w+\\.)*Quarkus\\w*Test\\b"
+                    + "|^@org\\.junit\\.runner\\.RunWith\\(.*\\borg\\.powermock\\.modules\\.junit4\\.");
+
     /**
      * Runs a selection; returns its outcome as the agent numbers it, and stores the outcomes of its tests in the
      * selection.
@@ -10,6 +18,11 @@ interface TestRunner {
 
     /** Can this be selected? Some engines, such as Kotest's, know a test only when its class runs. */
     boolean knows(Selection selection);
+
+    /** JUnit 4's runner of Cucumber names a feature where others name the class. */
+    default boolean exists(String suite) {
+        return true;
+    }
 
     /** Part of the selection is left out from now on. */
     void changed(Selection selection);
@@ -25,6 +38,29 @@ interface TestRunner {
             return new JUnit4Runner();
         }
         throw new ClassNotFoundException("neither JUnit Platform's launcher nor JUnit 4 is on the class path");
+    }
+
+    /**
+     * Quarkus starts the application, and PowerMock loads the tested classes, with new class loaders for each
+     * execution: what the tests keep is gone, and what grows is kept by Quarkus or PowerMock.
+     */
+    static boolean isLoadedAnew(String suite) {
+        try {
+            Class<?> outer = Class.forName(suite, false, Thread.currentThread().getContextClassLoader());
+            for (; outer != null; outer = outer.getEnclosingClass()) {
+                for (Class<?> at = outer; at != null; at = at.getSuperclass()) {
+                    for (Annotation annotation : at.getDeclaredAnnotations()) {
+                        // With its values: the runner of @RunWith.
+                        if (LOADS_ANEW.matcher(annotation.toString()).find()) {
+                            return true;
+                        }
+                    }
+                }
+            }
+        } catch (ClassNotFoundException | LinkageError unknown) {
+            // A test without a class, or one that an engine loads in another way: it runs.
+        }
+        return false;
     }
 
     static boolean isThere(String name) {
