@@ -97,7 +97,9 @@ pub(super) fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
             float(instances) <= MAX_EXPLAINED && paths().count() < MAX_PATHS && !told.iter().any(cut);
         return Ok(HeldBy::Paths { paths: leaking, complete, open: float(open) });
     }
-    if told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
+    // Of more instances than were searched, those that nothing holds may be all but the one that leaks.
+    let more = told.iter().any(|holders| float(holders.instances) > MAX_EXPLAINED);
+    if more || told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
         return Ok(HeldBy::Unknown);
     }
     Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })

@@ -812,6 +812,18 @@ fn a_stack_through_the_project_with_as_many_samples_goes_before_one_through_a_li
     assert_eq!(shown(&[test, other]), "org.springframework.Beans.describes", "each has fewer samples");
 }
 
+/// Regression test: of the arrays that a new Spring context left, 256 were searched, and none of them was held.
+#[test]
+fn an_array_more_each_time_leaks_though_nothing_holds_those_of_many_that_were_searched() {
+    let judged = |instances: u64| {
+        let input =
+            confirmed(|jvm, _| jvm.add("byte[]", 1, 1040), |jvm| jvm.held_some(instances, "byte[]", &[]));
+        evicts(&report_of(&input)).verdict
+    };
+    assert_eq!(judged(900), Verdict::Fail);
+    assert_eq!(judged(9), Verdict::Pass, "all of them were searched");
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
