@@ -168,7 +168,7 @@ A session is a folder below .memgate. A file holds recorded frames (*.mgf), for 
 from the recording, the thresholds from today's memgate.yaml.
 
 Examples:
-  memgate gate .memgate/latest
+  memgate gate                                       the last run
   memgate gate -c strict.yaml .memgate/latest
   memgate gate ci-artifacts/frames/*.mgf --format junit > leaks.xml";
 
@@ -196,7 +196,7 @@ pub struct GateArgs {
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(crate) symbols: Vec<PathBuf>,
     /// Session folders or files.
-    #[arg(required = true, value_name = "SESSION|FILE", value_hint = ValueHint::AnyPath)]
+    #[arg(default_value = ".memgate/latest", value_name = "SESSION|FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) inputs: Vec<PathBuf>,
 }
 

@@ -79,6 +79,8 @@ pub fn command() -> clap::Command {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     /// What is read by everybody who types `--help`: a change of it shall be seen.
@@ -107,6 +109,16 @@ mod tests {
         let Command::Run(run) = parse(line).unwrap().command else { panic!("another command") };
         assert_eq!(run.filter.as_deref(), Some("-Slow.*"));
         assert!(parse(["memgate", "run", "--filter", "--", "./t"].map(OsString::from)).is_err());
+    }
+
+    #[test]
+    fn gate_judges_the_last_session_unless_others_are_named() {
+        let inputs = |line: &[&str]| match parse(line.iter().map(OsString::from)).unwrap().command {
+            Command::Gate(gate) => gate.inputs,
+            _ => panic!("another command"),
+        };
+        assert_eq!(inputs(&["memgate", "gate"]), [PathBuf::from(".memgate/latest")]);
+        assert_eq!(inputs(&["memgate", "gate", "a", "b"]), [PathBuf::from("a"), PathBuf::from("b")]);
     }
 
     #[test]

@@ -105,7 +105,6 @@ mod tests {
             "memgate run --target [ -- ./tests",
             "memgate run --device emulator-5554 -- ./tests",
             "memgate run --devices some",
-            "memgate gate",
             "memgate report --format pdf",
             "memgate report one two",
             "memgate waive n1-5f1c09a2b47d1e03 --reason r",
