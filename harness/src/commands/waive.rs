@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use memgate_config::{
     NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
 };
-use memgate_model::{Leak, LeakKind, Runner, TestReport, Verdict};
+use memgate_model::{Leak, LeakKind, Runner, Verdict};
 use memgate_reports::is_within;
 
 use super::{report, settings};
@@ -36,14 +36,15 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
     let leaks = if request.all { failed(request, console)? } else { named() };
     let named = request.all.then(|| request.session.clone());
     let sessions: Vec<PathBuf> = named.into_iter().chain(newest(Path::new(ROOT))).collect();
+    let all = known(&sessions, leaks.iter().map(|(id, _)| id.as_str()));
     let mut refused = Vec::new();
     for (id, test) in &leaks {
         let request = &WaiveArgs { test: test.clone(), ..request.clone() };
-        let known = known(&sessions, |leak| leak.id == *id);
-        let exceeded = |waiver: &Waiver| known.as_ref().is_some_and(|known| known.exceeds(waiver, today));
+        let known = all.get(id);
+        let exceeded = |waiver: &Waiver| known.is_some_and(|known| known.exceeds(waiver, today));
         let is_its = |waiver: &&Waiver| {
             // Without `--test`, a waiver for some tests is raised if all tests that leak are among them.
-            let is_for_all = || known.as_ref().is_some_and(|known| known.are_all_in(waiver));
+            let is_for_all = || known.is_some_and(|known| known.are_all_in(waiver));
             covers(waiver, id, request)
                 || test.is_none()
                     && is_of(waiver, id)
@@ -56,7 +57,7 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
         let is_other = |waiver: &Waiver| waiver.test.as_ref().map(TestGlob::text) != request.test.as_deref();
         let is_over = |waiver: &Waiver| waiver.until.over(today) || exceeded(waiver);
         let done = match covering.min_by_key(|waiver| (waiver.until.over(today), is_other(waiver))) {
-            Some(waiver) if is_over(waiver) => extend(id, request, waiver, (known.as_ref(), today), console),
+            Some(waiver) if is_over(waiver) => extend(id, request, waiver, (known, today), console),
             Some(waiver) if request.all => {
                 console.line(&format!("{id} is waived already at {}", waiver.place));
                 Ok(())
@@ -130,18 +131,19 @@ fn waive_new(
     id: &str,
     request: &WaiveArgs,
     (file, sessions): (&Path, &[PathBuf]),
-    known: Option<Known>,
+    known: Option<&Known>,
     console: &Console,
 ) -> Result<(), ExpectedError> {
     if known.is_none()
-        && let Some(near) = self::known(sessions, |leak| is_near(&leak.id, id))
+        && let Some((_, near)) =
+            sessions.iter().find_map(|session| leaks_of(session, |leak| is_near(&leak.id, id)).pop_first())
     {
         return Err(ExpectedError::usage(
             format!("cannot waive: no report here knows the leak {id}"),
             format!("did you mean {} ({})?", near.leak.id, near.title()),
         ));
     }
-    add(id, request, file, known.as_ref())?;
+    add(id, request, file, known)?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!("waived {id}{tests} until {} in {}", request.until, file.display()));
     let Some(known) = known else {
@@ -313,28 +315,52 @@ fn newest(root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// A leak in the first of these sessions that has it.
-fn known(sessions: &[PathBuf], is_it: impl Fn(&Leak) -> bool) -> Option<Known> {
-    let leak_of = |test: &TestReport| -> Option<Leak> {
-        test.leaks.iter().chain(&test.one_time).find(|leak| is_it(leak)).cloned()
-    };
-    sessions.iter().find_map(|session| {
-        let (report, _) = report::read(session).ok()?;
-        let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-        let found: Vec<_> =
-            tests.filter_map(|(suite, test)| Some((suite, test.id.clone(), leak_of(test)?))).collect();
-        let (suite, _, leak) = found.first()?.clone();
-        let amounts = found.iter().map(|(.., leak)| (leak.amount(), leak.waived_up_to.is_some())).collect();
-        let tests = found.into_iter().map(|(suite, test, _)| (suite.name.clone(), test)).collect();
-        Some(Known { tests, runner: suite.runner, leak, amounts })
-    })
+/// Leaks by their ids, each in the first of these sessions that has it. A session is read once.
+fn known<'i>(sessions: &[PathBuf], ids: impl IntoIterator<Item = &'i str>) -> BTreeMap<String, Known> {
+    let mut missing: BTreeSet<&str> = ids.into_iter().collect();
+    let mut all = BTreeMap::new();
+    for session in sessions {
+        if missing.is_empty() {
+            break;
+        }
+        let found = leaks_of(session, |leak| missing.contains(leak.id.as_str()));
+        missing.retain(|id| !found.contains_key(*id));
+        all.extend(found);
+    }
+    all
+}
+
+/// Some leaks of a session by their ids; none if its report cannot be read.
+fn leaks_of(session: &Path, is_wanted: impl Fn(&Leak) -> bool) -> BTreeMap<String, Known> {
+    let mut found = BTreeMap::<String, Known>::new();
+    let Ok((report, _)) = report::read(session) else { return found };
+    for suite in &report.suites {
+        for test in &suite.tests {
+            let mut of_test = BTreeSet::new();
+            for leak in test.leaks.iter().chain(&test.one_time).filter(|leak| is_wanted(leak)) {
+                if !of_test.insert(&leak.id) {
+                    continue;
+                }
+                let known = found.entry(leak.id.clone()).or_insert_with(|| Known {
+                    tests: Vec::new(),
+                    runner: suite.runner,
+                    leak: leak.clone(),
+                    amounts: Vec::new(),
+                });
+                known.tests.push((suite.name.clone(), test.id.clone()));
+                known.amounts.push((leak.amount(), leak.waived_up_to.is_some()));
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use memgate_config::{Config, Until};
     use memgate_model::{
-        Frame, Level, Metric, MetricValue, Per, RunReport, SuiteReport, Threshold, ThresholdSource,
+        Frame, Level, Metric, MetricValue, Per, RunReport, SuiteReport, TestReport, Threshold,
+        ThresholdSource,
     };
 
     use super::*;
@@ -471,7 +497,7 @@ mod tests {
                 test
             };
             session(folder.path(), "20261101-100000-1", amounts.iter().enumerate().map(test).collect());
-            known(&newest(folder.path()), |leak| leak.id == id).unwrap()
+            known(&newest(folder.path()), [id]).remove(id).unwrap()
         };
         for (id, test, limit) in [
             (ID, None, "up_to: 140 B"),
@@ -525,7 +551,10 @@ mod tests {
         session("20261101-100000-1", &[("A.old", "n1-a")]);
         session("20261102-100000-1", &[("A.b", "n1-a"), ("A.c", "n1-a"), ("A.d", "n1-d")]);
         session("20261103-100000-1", &[("A.d", "n1-d")]);
-        let known = |id: &str| super::known(&newest(folder.path()), |leak| leak.id == id);
+        let all = super::known(&newest(folder.path()), ["n1-a", "n1-d", "n1-none"]);
+        let tests = |id: &str| all.get(id).map(|known| known.tests.len());
+        assert_eq!((tests("n1-a"), tests("n1-d"), tests("n1-none")), (Some(2), Some(1), None));
+        let known = |id: &str| super::known(&newest(folder.path()), [id]).remove(id);
         let found = known("n1-a").unwrap();
         assert_eq!(found.title(), "engine::A.b: 1 × 7 B");
         for (pattern, is) in
