@@ -202,7 +202,7 @@ pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Pla
         project: settings.project(&world.directory),
         output_dir: request.output.output_dir.clone(),
         partial: narrowed || shard.is_some(),
-        selection: selection::of_build(request),
+        selection: selection::of_build(request, &world.project),
         shard,
         may_be_empty,
         suites,

@@ -4,6 +4,8 @@
 //! Data flow: environment variables and the typed command, before the run ([`narrows`], [`selects`]) → arguments of the
 //! programs that ran ([`is_filtered`]), which a script may have added.
 
+use std::path::Path;
+
 use memgate_config::{Config, Suite};
 
 use super::Settings;
@@ -194,9 +196,19 @@ pub fn is_filtered(command: &[String], arguments: &[String]) -> bool {
 }
 
 /// The number of the typed command if it is a build that selects some of its tests, otherwise 0.
-pub(super) fn of_build(request: &RunArgs) -> i64 {
+pub(super) fn of_build(request: &RunArgs, project: &Path) -> i64 {
     let typed = typed(request);
-    if selects_of_build(&typed) { memgate_history::number_of_selection(&typed) } else { 0 }
+    if selects_of_build(&typed) { number(&typed, project) } else { 0 }
+}
+
+/// Each machine may have the project in another folder: paths in it count from there.
+fn number(command: &[String], project: &Path) -> i64 {
+    let folder = project.parent().map(|_is_not_the_root| format!("{}/", project.display()));
+    let from_there = |word: &String| match &folder {
+        Some(folder) => word.replace(folder.as_str(), ""),
+        None => word.clone(),
+    };
+    memgate_history::number_of_selection(&command.iter().map(from_there).collect::<Vec<_>>())
 }
 
 fn typed(request: &RunArgs) -> Vec<String> {
@@ -269,6 +281,17 @@ mod tests {
         for command in ["ctest|-j4", "build/t|--gtest_filter=Map.*", "mvn|test|-Dtest=MapTest"] {
             assert!(!selects_of_build(&words(command)), "{command}");
         }
+    }
+
+    /// Regression: on another machine the same command was another selection, so it proved no fix.
+    #[test]
+    fn a_selection_is_the_same_wherever_the_project_is() {
+        let of = |command: &str, project: &str| number(&words(command), Path::new(project));
+        let first = of("ctest|--test-dir|/home/a/build/x|-R|map", "/home/a");
+        assert_eq!(first, of("ctest|--test-dir|/ci/7/build/x|-R|map", "/ci/7"));
+        assert_eq!(first, of("ctest|--test-dir|build/x|-R|map", "/ci/7"));
+        assert_ne!(first, of("ctest|--test-dir|/home/a/build/y|-R|map", "/home/a"), "another build");
+        assert_ne!(first, of("ctest|--test-dir|/home/a/build/x|-R|map", "/"), "no project is known");
     }
 
     #[test]
