@@ -28,13 +28,15 @@ const SQLITE_CONNECTIONS: u32 = 4;
 /// Errors of SQLite if the file, or its folder, cannot be written.
 const REFUSED: [&str; 2] = ["readonly database", "unable to open database file"];
 /// Advice for errors of the database.
-const HINTS: [(&str, &str); 6] = [
+const HINTS: [(&str, &str); 7] = [
     ("not a database", "it is no history; move it away, and the next run makes a new one"),
     (
         "malformed",
         "the file is damaged: move it away; then `memgate serve restore` a backup, or the next run makes a new one",
     ),
     ("disk is full", "make room, then `memgate history add SESSION` adds the run"),
+    // The index of the log (`history.db-shm`) finds no room.
+    ("disk I/O error", "if the disk is full, make room; then `memgate history add SESSION` adds the run"),
     ("is locked", "another program has it open and writes to it: try again when that has ended"),
     (
         REFUSED[0],

@@ -54,14 +54,25 @@ pub(in crate::run) fn elapsed(record: &ProcessRecord) -> Duration {
     Duration::from_nanos(end.saturating_sub(begin))
 }
 
-/// Writes the output of a confirming run, and returns where.
+/// Writes the output of a confirming run, and returns where. On a full disk it is lost, but what was measured counts.
 pub(in crate::run) fn keep_output(
     context: &Context<'_>,
     test: &str,
     done: &Done,
 ) -> Result<String, ExpectedError> {
     let bytes = [done.ended.stdout.as_slice(), &done.ended.stderr].concat();
-    context.session.keep_output(FOLDER, test, "log", &bytes)
+    unless_full(context.session.keep_output(FOLDER, test, "log", &bytes))
+}
+
+fn unless_full(kept: Result<String, ExpectedError>) -> Result<String, ExpectedError> {
+    match kept {
+        Err(ExpectedError::File { source, .. })
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            Ok(format!("not kept: {source}"))
+        }
+        kept => kept,
+    }
 }
 
 pub(in crate::run) fn outcome(
@@ -134,6 +145,15 @@ mod tests {
     use memgate_analysis::Window;
 
     use super::*;
+
+    /// Regression: the run ended without a verdict, also about leaks that were confirmed.
+    #[test]
+    fn what_was_measured_counts_without_the_output_for_which_a_full_disk_has_no_room() {
+        let kept = |why| unless_full(Err(ExpectedError::file("write", Path::new("a.log"))(why)));
+        let full = std::io::Error::from(rustix::io::Errno::NOSPC);
+        assert_eq!(kept(full).unwrap(), "not kept: No space left on device (os error 28)");
+        assert!(kept(std::io::Error::from(ErrorKind::PermissionDenied)).is_err());
+    }
 
     #[test]
     fn time_counts_from_the_first_iteration_on() {
