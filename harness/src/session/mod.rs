@@ -89,6 +89,10 @@ impl Session {
             let why = "it is a link, which the project may have brought along: remove it";
             return Err(at("use", root)(io::Error::other(why)));
         }
+        if root.is_file() {
+            let why = "it is a file";
+            return Err(at("use", root)(io::Error::other(why)));
+        }
         if std::path::absolute(root).map_err(at("find", root))?.to_str().is_none() {
             // The agent gets the path through environment variables, which must be text.
             let why = "its whole path is no text in UTF-8: rename the folder";
@@ -402,6 +406,9 @@ mod tests {
         std::os::unix::fs::symlink(project.path(), &root).unwrap();
         assert!(Session::create(&root, &info()).unwrap_err().to_string().starts_with("use "));
         fs::remove_file(&root).unwrap();
+        let why = Session::create(&theirs, &info()).unwrap_err();
+        let why = crate::exit::chain(&why);
+        assert!(why.ends_with("theirs: it is a file"), "{why}");
 
         let planted = root.join("20200101-000000-000");
         fs::create_dir_all(&planted).unwrap();
