@@ -157,7 +157,8 @@ pub(super) fn deliver_to(
     })?;
     let uploaded = uploaded(destination.history, &judged, console);
     if let Some(live) = live {
-        live.end(judged.report.verdict, uploaded.as_deref().unwrap_or_default());
+        let ended = (judged.report.verdict, judged.report.entries().count());
+        live.end(ended, uploaded.as_deref().unwrap_or_default());
     }
     let code = exit::of_report(&judged.report);
     // Write errors are reported after the verdict. If the verdict is a failure, its exit code stays.

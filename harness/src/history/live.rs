@@ -57,11 +57,13 @@ impl<'a> Live<'a> {
         Self { console, state, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The run has ended; `page` is its page in the history, if it has one.
-    pub(crate) fn end(self, verdict: Verdict, page: &str) {
+    /// The run has ended with this number of tests; `page` is its page in the history, if it has one.
+    pub(crate) fn end(self, (verdict, tests): (Verdict, usize), page: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.verdict = verdict_word(verdict).to_owned();
         page.clone_into(&mut state.page);
+        "ended".clone_into(&mut state.phase);
+        (state.done, state.of) = (u64::try_from(tests).unwrap_or(u64::MAX), None);
         state.now.clear();
     }
 }

@@ -21,9 +21,8 @@ use crate::store::{Reader, Store};
 /// Name of the session cookie. The browser keeps the cookie for this host only, hides it from scripts, and sends it
 /// only over TLS or to this machine.
 pub(super) const SESSION: &str = "__Host-memgate";
-/// JSON response if something does not exist, or this reader may not see it.
-pub(super) const NOTHING: &str =
-    r#"{"error":"there is no such thing, or it is for members, and needs a token of its project"}"#;
+/// Advice if something does not exist, or this reader may not see it.
+const HINT: &str = "a project for members needs a token of the project, or an account";
 /// Paths that list projects.
 const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
 
@@ -92,19 +91,50 @@ pub(super) async fn read(
         _ => true,
     };
     let wanted = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+    let params: Vec<(String, String)> =
+        params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let query = request.uri().query().unwrap_or_default().to_owned();
     let invite = is_page && reader.account.is_none() && reader.has_members_only;
-    let response = if may {
+    if may {
         request.extensions_mut().insert(SignedIn { reader, secret });
-        next.run(request).await
-    } else if is_page {
-        (StatusCode::NOT_FOUND, Html(pages::not_found(None))).into_response()
-    } else {
-        (StatusCode::NOT_FOUND, [(CONTENT_TYPE, "application/json")], format!("{NOTHING}\n")).into_response()
-    };
-    if invite && response.status() == StatusCode::NOT_FOUND {
-        return (StatusCode::NOT_FOUND, Html(pages::not_found(Some(&wanted)))).into_response();
+        let response = next.run(request).await;
+        if response.status() != StatusCode::NOT_FOUND {
+            return response;
+        }
     }
-    response
+    let is_there = match &project {
+        Some(project) if may => matches!(readers.store.project(project).await, Ok(Some(_))),
+        _ => false,
+    };
+    let why = missing(&params, &query, is_there);
+    if is_page {
+        let next = invite.then_some(wanted.as_str());
+        (StatusCode::NOT_FOUND, Html(pages::not_found(&why, next))).into_response()
+    } else {
+        let body = serde_json::json!({ "error": why, "hint": HINT });
+        (StatusCode::NOT_FOUND, [(CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
+    }
+}
+
+/// What does not exist. A project that this reader may not see looks as if it did not exist.
+fn missing(params: &[(String, String)], query: &str, is_there: bool) -> String {
+    let param =
+        |wanted: &str| params.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let project = param("project").unwrap_or_default();
+    if !is_there {
+        return format!("there is no project `{project}`");
+    }
+    let what =
+        match (param("run"), param("name"), param("pair"), param("leak"), param("suite"), param("test")) {
+            (Some(run), Some(file), ..) => format!("file `{file}` of run `{run}`, or it has expired"),
+            (Some(run), ..) => format!("run `{run}`"),
+            (_, _, Some(pair), ..) => format!("two runs `{pair}` (BEFORE...AFTER, their numbers)"),
+            (_, _, _, Some(leak), ..) => format!("leak `{leak}`"),
+            (.., Some(suite), Some(test)) => format!("test `{suite}::{test}`"),
+            _ => "such page".to_owned(),
+        };
+    let asked = if query.is_empty() { String::new() } else { format!(" with `{query}`") };
+    format!("the project `{project}` has no {what}{asked}")
 }
 
 impl Readers {

@@ -100,7 +100,7 @@ pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> R
         .route("/static/icon.svg", get(icon))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .fallback(async || not_found())
+        .fallback(async || (StatusCode::NOT_FOUND, Html(pages::not_found("there is no such page", None))))
         .layer(from_fn(own_environment))
         .layer(from_fn_with_state(readers, reader::read))
         .layer(from_fn_with_state(Arc::clone(&options), guard))
@@ -134,7 +134,7 @@ impl App {
     fn page<T>(&self, found: Found<T>, render: impl FnOnce(&T) -> String) -> Response {
         match found {
             Ok(Some(view)) => Html(render(&view)).into_response(),
-            Ok(None) => not_found(),
+            Ok(None) => StatusCode::NOT_FOUND.into_response(),
             Err(why) => self.options.unreadable(&why, true),
         }
     }
@@ -142,7 +142,8 @@ impl App {
     fn json<T: Serialize>(&self, found: Found<T>) -> Response {
         let (status, body) = match found.map(|view| view.map(|view| serde_json::to_string(&view))) {
             Ok(Some(Ok(json))) => (StatusCode::OK, json),
-            Ok(None) => (StatusCode::NOT_FOUND, reader::NOTHING.to_owned()),
+            // The layer of readers says what does not exist.
+            Ok(None) => return StatusCode::NOT_FOUND.into_response(),
             Ok(Some(Err(why))) => {
                 (self.options.log)(&format!("failed to write an answer as JSON: {why}"));
                 (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"it cannot be written as JSON"}"#.to_owned())
@@ -158,10 +159,6 @@ impl App {
         let text = "The file cannot be read now; the server's log says why.";
         (StatusCode::BAD_GATEWAY, Html(pages::problem("Something failed", text))).into_response()
     }
-}
-
-fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, Html(pages::not_found(None))).into_response()
 }
 
 async fn home(State(app): State<App>, Extension(who): Extension<SignedIn>) -> Response {
@@ -257,7 +254,9 @@ async fn artefact(
         Err(why) => return app.options.unreadable(&why, true),
     };
     let row = known.into_iter().find(|row| row.name == name);
-    let Some((kept, row)) = app.options.artefacts.clone().zip(row) else { return not_found() };
+    let Some((kept, row)) = app.options.artefacts.clone().zip(row) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
     let wanted = name.clone();
     match tokio::task::spawn_blocking(move || kept.get(run, &wanted)).await {
         Ok(Ok(bytes)) => {
@@ -270,7 +269,7 @@ async fn artefact(
             };
             (head, [more, (CONTENT_LENGTH, HeaderValue::from(row.bytes))], streamed(bytes)).into_response()
         }
-        Ok(Err(why)) if why.kind() == ErrorKind::NotFound => not_found(),
+        Ok(Err(why)) if why.kind() == ErrorKind::NotFound => StatusCode::NOT_FOUND.into_response(),
         Ok(Err(why)) => app.unread((run, &name), &why),
         Err(why) => app.unread((run, &name), &why),
     }
@@ -332,7 +331,7 @@ async fn tune(State(app): State<App>, Path(project): Path<String>, Query(asked):
 }
 
 async fn leaks(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {
-    let Some(filter) = asked.filter() else { return not_found() };
+    let Some(filter) = asked.filter() else { return StatusCode::NOT_FOUND.into_response() };
     let found = app.store.leaks(&project, &asked.choice(), &filter).await;
     app.page(found, |view| pages::leaks(view, &filter))
 }

@@ -153,6 +153,27 @@ fn a_test_of_a_run_is_found_by_a_part_of_its_name() {
     });
 }
 
+/// The page said only that something may have another name.
+#[test]
+fn an_answer_that_something_is_not_there_names_it() {
+    served(async |at, store, _| {
+        crate::store::tests::add_one(&store).await;
+        for (path, why) in [
+            ("no/leaks/n1-x", "there is no project `no`"),
+            ("tiles?branch=no", "the project `tiles` has no such page with `branch=no`"),
+            ("tiles/runs/7", "the project `tiles` has no run `7`"),
+            ("tiles/leaks/n1-x", "the project `tiles` has no leak `n1-x`"),
+            ("tiles/tests/a%2Fb/c", "the project `tiles` has no test `a/b::c`"),
+            ("tiles/compare/1..2", "the project `tiles` has no two runs `1..2`"),
+        ] {
+            for start in ["/p/", "/api/v1/projects/"] {
+                let answer = ask(at, &get(&format!("{start}{path}"), "localhost")).await;
+                assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains(why), "{path}: {answer}");
+            }
+        }
+    });
+}
+
 /// Each page has a form to choose branch and environment. It led to "Not found".
 #[test]
 fn a_branch_without_the_chosen_environment_is_shown_in_its_own() {
@@ -328,8 +349,11 @@ fn a_project_for_members_looks_to_others_as_if_it_were_not_there() {
             for header in ["", "Cookie: __Host-memgate=", "Cookie: __Host-memgate=x", &bearer(&others)] {
                 let own = answer(&own, header).await;
                 // The stream of an unknown project waits for its first run.
-                let missing =
-                    if missing.ends_with("/events") { own.clone() } else { answer(&missing, header).await };
+                let missing = if missing.ends_with("/events") {
+                    own.replace("tiles", "other")
+                } else {
+                    answer(&missing, header).await
+                };
                 // The live page of an unknown project is empty: it reveals nothing.
                 let is_same = dateless(&own).replace("tiles", "other") == dateless(&missing)
                     || missing.starts_with("HTTP/1.1 200 ");

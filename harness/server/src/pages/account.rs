@@ -38,15 +38,13 @@ pub fn login(next: &str, wrong: Option<&str>) -> String {
     })
 }
 
-/// Page if something does not exist, or is only for members; `next`: where to go after signing in.
+/// Page if something does not exist, or is only for members; `why`: what does not exist; `next`: where to go after
+/// signing in.
 #[must_use]
-pub fn not_found(next: Option<&str>) -> String {
+pub fn not_found(why: &str, next: Option<&str>) -> String {
     page("Not found", |html| {
         html.markup("<header><h1>Not found</h1></header>\n<main id=main>\n");
-        html.element(
-            "p",
-            "There is no such page: perhaps the project, the branch or the run has another name.",
-        );
+        html.element("p", &format!("Not found: {why}."));
         html.markup("<p>");
         parts::anchor(html, "/", "projects");
         if let Some(next) = next {

@@ -203,7 +203,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
     vec![
         ("projects", projects(&[t()], &Own::SignedIn { name: t(), form: t() })),
         ("login", login(&t(), Some(&t()))),
-        ("not found", not_found(Some(&t()))),
+        ("not found", not_found(&t(), Some(&t()))),
         ("compare", super::compare(&pair)),
         ("problem", problem(text, text)),
         ("overview", overview(&alive)),

@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// The number of a project; `None`: there is none of this name.
-    pub(super) async fn project(&self, project: &str) -> Result<Option<i64>, StoreError> {
+    pub(crate) async fn project(&self, project: &str) -> Result<Option<i64>, StoreError> {
         let row = sqlx::query(sql::PROJECT).bind(project.to_owned()).fetch_optional(&self.pool).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
