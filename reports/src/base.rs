@@ -39,7 +39,7 @@ pub(crate) const fn stands(test: &TestReport) -> Option<&'static str> {
     Some(match test.against_base {
         Some(AgainstBase::New) => "new",
         Some(AgainstBase::Regressed) => "regressed",
-        Some(AgainstBase::Grew) => "grew since the base",
+        Some(AgainstBase::Larger) => "larger than on the base",
         Some(AgainstBase::Known) => "known on the base",
         Some(AgainstBase::Flaky) => "comes and goes on the base",
         None => return None,

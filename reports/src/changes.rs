@@ -60,12 +60,18 @@ impl Changes {
             new.retain(|id, _| !ended.contains_key(id) && !accepted.contains(id.as_str()));
             let of =
                 |change| found.leaks.iter().filter(move |leak| leak.change == change).map(|leak| &leak.id);
-            grew = of(Change::Grew).filter_map(|id| Some((id.clone(), counting.get(id)?.clone()))).collect();
+            grew =
+                of(Change::Larger).filter_map(|id| Some((id.clone(), counting.get(id)?.clone()))).collect();
             let gone: BTreeSet<&String> = of(Change::Fixed).collect();
             ended.retain(|id, _| gone.contains(id));
         }
         let changed = differs || !new.is_empty() || !grew.is_empty() || !ended.is_empty();
         Self { new, grew, gone: ended, compared: last.is_some(), changed, ..Self::default() }
+    }
+
+    /// Notes leaks that a history saw before, fixed since then.
+    pub fn came_back(&mut self, regressed: &BTreeSet<String>) {
+        self.back.extend(self.new.extract_if(.., |id, _| regressed.contains(id)));
     }
 
     /// `3 new leaks in engine_tests`, `1 leak gone from engine_tests`, else the run in one line.
@@ -85,7 +91,7 @@ impl Changes {
         };
         let parts = [
             of(self.new.values().collect(), ("new ", " in")),
-            of(self.back.values().collect(), ("", " back after a fix in")),
+            of(self.back.values().collect(), ("regressed ", " in")),
             of(self.grew.values().collect(), ("larger ", " in")),
             of(ended(true), ("", " fixed in")),
             of(ended(false), ("", " gone from")),
@@ -102,7 +108,7 @@ impl Changes {
     /// The change of a leak of this run, in words; `None`: it did not change.
     #[must_use]
     pub fn word(&self, id: &str) -> Option<&'static str> {
-        let words = [(&self.new, "new"), (&self.back, "back after its fix"), (&self.grew, "larger")];
+        let words = [(&self.new, "new"), (&self.back, "regressed"), (&self.grew, "larger")];
         words.into_iter().find(|(leaks, _)| leaks.contains_key(id)).map(|(_, word)| word)
     }
 }

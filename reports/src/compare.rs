@@ -1,4 +1,4 @@
-//! Comparison of two runs: which leaks are new, grew, shrank, are fixed or stayed, and what cannot be compared because
+//! Comparison of two runs: which leaks are new, larger, smaller, fixed or stayed, and what cannot be compared because
 //! only one of the runs judged a test.
 //!
 //! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
@@ -22,9 +22,9 @@ pub enum Change {
     /// The first run did not have it.
     New,
     /// Its test leaks more: the intervals do not overlap.
-    Grew,
+    Larger,
     /// Its test leaks less.
-    Shrank,
+    Smaller,
     /// The second run judged each of its tests, and none has it.
     Fixed,
     /// It did not change.
@@ -39,8 +39,8 @@ impl Change {
     pub const fn word(self) -> &'static str {
         match self {
             Self::New => "new",
-            Self::Grew => "grew",
-            Self::Shrank => "shrank",
+            Self::Larger => "larger",
+            Self::Smaller => "smaller",
             Self::Fixed => "fixed",
             Self::Same => "same",
             Self::NotCompared => "not compared",
@@ -272,7 +272,7 @@ impl Comparison {
             lines.push(String::new());
         }
         let counts =
-            [Change::New, Change::Grew, Change::Shrank, Change::Fixed, Change::Same, Change::NotCompared]
+            [Change::New, Change::Larger, Change::Smaller, Change::Fixed, Change::Same, Change::NotCompared]
                 .map(|change| format!("{} {}", change.word(), self.count(change)));
         lines.push(format!(
             "{} · {} judged in both",
@@ -341,8 +341,8 @@ fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after
         both.any(|(was, now)| moved_in(new, metric, was, now) == Some(is_up))
     };
     match new.bytes.total_cmp(&old.bytes) {
-        std::cmp::Ordering::Greater if moved(true) => Change::Grew,
-        std::cmp::Ordering::Less if moved(false) => Change::Shrank,
+        std::cmp::Ordering::Greater if moved(true) => Change::Larger,
+        std::cmp::Ordering::Less if moved(false) => Change::Smaller,
         _ => Change::Same,
     }
 }
@@ -436,8 +436,8 @@ mod tests {
         for (before, after, change) in [
             (fixed(), sample::leak(), Change::New),
             (sample::leak(), fixed(), Change::Fixed),
-            (sample::leak(), scaled(2.0), Change::Grew),
-            (sample::leak(), scaled(0.5), Change::Shrank),
+            (sample::leak(), scaled(2.0), Change::Larger),
+            (sample::leak(), scaled(0.5), Change::Smaller),
             (sample::leak(), sample::leak(), Change::Same),
         ] {
             assert_eq!(changes(&before, &after), [(change, id.clone())]);
@@ -471,13 +471,13 @@ mod tests {
             leaks.iter().find(|leak| leak.id == id).unwrap().change
         };
         for (before, after, expected) in [
-            (run(1.0, false, &[]), run(1.001, false, &[]), Change::Grew),
+            (run(1.0, false, &[]), run(1.001, false, &[]), Change::Larger),
             (run(1.0, false, &[]), run(1.001, true, &[]), Change::Same),
-            (run(1.0, true, &[]), run(2.0, true, &[]), Change::Grew),
-            (run(1.0, true, &[]), run(0.5, false, &[]), Change::Shrank),
+            (run(1.0, true, &[]), run(2.0, true, &[]), Change::Larger),
+            (run(1.0, true, &[]), run(0.5, false, &[]), Change::Smaller),
             (run(1.0, false, &[7.0]), run(1.001, false, &[]), Change::Same),
             (run(1.0, false, &[]), run(1.001, false, &[7.0]), Change::Same),
-            (run(1.0, false, &[1e6]), run(2.0, false, &[]), Change::Grew),
+            (run(1.0, false, &[1e6]), run(2.0, false, &[]), Change::Larger),
         ] {
             assert_eq!(change(&before, &after), expected);
         }

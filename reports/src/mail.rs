@@ -137,12 +137,19 @@ fn own_of(test: &TestReport, only: &BTreeSet<String>) -> Option<TestReport> {
 }
 
 fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
-    let new = only.iter().filter(|id| changes.new.contains_key(*id)).count();
+    let count = |word: &str| only.iter().filter(|id| changes.word(id) == Some(word)).count();
+    let (new, regressed, larger) = (count("new"), count("regressed"), count("larger"));
     let ended: Vec<&Ended> = only.iter().filter_map(|id| changes.gone.get(id)).collect();
     let fixed = ended.iter().filter(|ended| ended.fixed).count();
-    let (stay, gone) = (only.len() - new - ended.len(), ended.len() - fixed);
-    let parts =
-        [(new, "new leak", ""), (stay, "leak", ""), (fixed, "leak", " fixed"), (gone, "leak", " gone")];
+    let (stay, gone) = (only.len() - new - regressed - larger - ended.len(), ended.len() - fixed);
+    let parts = [
+        (new, "new leak", ""),
+        (regressed, "regressed leak", ""),
+        (larger, "larger leak", ""),
+        (stay, "known leak", ""),
+        (fixed, "leak", " fixed"),
+        (gone, "leak", " gone"),
+    ];
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<String> =
         parts.map(|(count, what, after)| format!("{}{after}", format_number_of(count, what))).collect();
@@ -345,6 +352,8 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::sample;
 
@@ -403,6 +412,15 @@ mod tests {
         test.leaks.push(Leak { id: "n1-00000000000000dd".to_owned(), ..test.leaks[0].clone() });
         let mail = of(&report, Some(&only));
         assert!(mail.subject.ends_with(" · 1 new leak in your code on main"), "{}", mail.subject);
+        let changed = |changes| super::mail(&report, &changes, &around(), Some(&only)).unwrap().subject;
+        let theirs: BTreeMap<_, _> = only.iter().map(|id| (id.clone(), "engine".to_owned())).collect();
+        let larger = changed(Changes { grew: theirs.clone(), ..Changes::default() });
+        assert!(larger.ends_with(" · 1 larger leak in your code on main"), "{larger}");
+        let mut regressed = Changes { new: theirs, ..Changes::default() };
+        regressed.came_back(&only);
+        assert_eq!(regressed.in_words(&report), "1 regressed leak in engine");
+        let regressed = changed(regressed);
+        assert!(regressed.ends_with(" · 1 regressed leak in your code on main"), "{regressed}");
         for text in [&mail.html, &mail.text] {
             assert!(text.contains("n1-00000000000000aa"), "{text}");
             assert!(!text.contains("n1-00000000000000cc") && !text.contains("n1-00000000000000dd"), "{text}");

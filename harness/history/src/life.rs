@@ -15,10 +15,14 @@
 //! A leak is **flaky** if it comes and goes. If its misses are so few blocks that chance arranges them like this with a
 //! probability of at most 1 %, commits fix it and bring it back: it is not flaky.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bits::Bits;
 
+/// Growth of a known leak by up to 5 % is noise.
+const LARGER: f64 = 1.05;
 /// A leak that shows in every second commit has a gap of this many judged commits with a probability of at most 1 %.
 const CONCLUSIVE_GAP: usize = 7;
 const FLAKY: std::ops::RangeInclusive<f64> = 0.05..=0.95;
@@ -180,11 +184,47 @@ impl StateFilter {
     }
 }
 
+/// What may happen to a leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// It came to a state.
+    To(State),
+    /// It leaks more than it did since it came.
+    Larger,
+}
+
+impl What {
+    /// Its number in the database.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::To(state) => state.number(),
+            Self::Larger => 6,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::To(state) => state.name(),
+            Self::Larger => "larger",
+        }
+    }
+
+    /// What has this number.
+    #[must_use]
+    pub fn of_number(number: i64) -> Option<Self> {
+        let all = State::ALL.into_iter().map(Self::To).chain([Self::Larger]);
+        all.into_iter().find(|what| what.number() == number)
+    }
+}
+
 /// Something that happened to a leak.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The new state.
-    pub state: State,
+    /// What it was.
+    pub what: What,
     /// The commit, or run, that showed it.
     pub key: String,
     /// The run.
@@ -317,6 +357,9 @@ struct Commit {
 struct Sighting {
     run: i64,
     at_us: i64,
+    /// The first run of the commit that saw as much, and its start.
+    #[serde(default)]
+    first: Option<(i64, i64)>,
     waived: bool,
     bytes: f64,
     count: f64,
@@ -420,8 +463,11 @@ impl Commit {
 
     fn add(&mut self, run: &Observation) {
         let Observation { run: id, at_us, waived, bytes, count, .. } = *run;
-        if run.seen && self.seen.as_ref().is_none_or(|seen| bytes.total_cmp(&seen.bytes).is_ge()) {
-            self.seen = Some(Sighting { run: id, at_us, waived, bytes, count });
+        let more = self.seen.as_ref().map(|seen| bytes.total_cmp(&seen.bytes));
+        if run.seen && more.is_none_or(Ordering::is_ge) {
+            let as_much = self.seen.as_ref().filter(|_| more == Some(Ordering::Equal));
+            let first = as_much.and_then(|seen| seen.first).or(Some((id, at_us)));
+            self.seen = Some(Sighting { run: id, at_us, first, waived, bytes, count });
         }
         self.judged |= run.seen || run.judged;
         self.gone |= run.gone;
@@ -465,6 +511,9 @@ struct Folding {
     clean: String,
     /// Number of judged commits since runs of one commit disagreed about it.
     disagreed: Option<usize>,
+    /// The most bytes and objects that it leaked on a commit since it came.
+    #[serde(default)]
+    most: (f64, f64),
 }
 
 impl Folding {
@@ -485,8 +534,14 @@ impl Folding {
             count: 0.0,
             events: Vec::new(),
         };
-        let mut folding =
-            Self { life, bits: Bits::default(), missing: None, clean: String::new(), disagreed: None };
+        let mut folding = Self {
+            life,
+            bits: Bits::default(),
+            missing: None,
+            clean: String::new(),
+            disagreed: None,
+            most: (0.0, 0.0),
+        };
         folding.comes_to(State::New, commit.saw_at(seen), clean);
         folding.saw(commit, seen);
         folding
@@ -524,6 +579,7 @@ impl Folding {
             self.life.clean.clone_from(&clean);
         }
         self.life.fixed.clear();
+        (self.most, self.life.bytes, self.life.count) = ((0.0, 0.0), 0.0, 0.0);
         self.comes_to(State::Regressed, commit.saw_at(seen), clean);
     }
 
@@ -534,11 +590,28 @@ impl Folding {
         }
         self.missing = None;
         self.clean.clear();
+        self.compare(commit, seen);
         self.life.last = commit.key.clone();
         self.life.last_run = seen.run;
         self.life.waived = seen.waived;
         self.life.bytes = seen.bytes;
         self.life.count = seen.count;
+    }
+
+    /// Is it larger than on all commits since it came? The size of a leak that comes and goes is chance, and a waiver
+    /// has a limit of its own.
+    fn compare(&mut self, commit: &Commit, seen: &Sighting) {
+        let Life { bytes, count, .. } = self.life;
+        // A fold that an older program stored knows only the last sighting.
+        let most = (self.most.0.max(bytes), self.most.1.max(count));
+        let (now, before) = if seen.bytes > 0.0 { (seen.bytes, most.0) } else { (seen.count, most.1) };
+        let is_steady = !self.disagreed_before(0) && !comes_and_goes(self.bits);
+        if before > 0.0 && now > LARGER * before && is_steady && !seen.waived {
+            let (run, at_us) = seen.first.unwrap_or((seen.run, seen.at_us));
+            let (key, before) = (commit.key.clone(), self.life.last.clone());
+            self.life.events.push(Event { what: What::Larger, key, run, at_us, before });
+        }
+        self.most = (most.0.max(seen.bytes), most.1.max(seen.count));
     }
 
     fn missed(&mut self, commit: &Commit) {
@@ -583,7 +656,7 @@ impl Folding {
 
     fn comes_to(&mut self, state: State, (key, run, at_us): (String, i64, i64), before: String) {
         self.life.state = state;
-        self.life.events.push(Event { state, key, run, at_us, before });
+        self.life.events.push(Event { what: What::To(state), key, run, at_us, before });
     }
 
     fn finish(mut self) -> Life {
@@ -610,7 +683,8 @@ mod tests {
     use super::*;
 
     /// `#` seen, `.` judged and not seen, `?` not judged, `x` its test is gone, `y` its suite is, `-` a partial run
-    /// without the test, `_` without the suite, `w` seen and waived, `(…)` runs of one commit.
+    /// without the test, `_` without the suite, `w` seen and waived, a digit that it is so many times as large, `(…)`
+    /// runs of one commit.
     fn observations(script: &str) -> Vec<Observation> {
         // In front of a run: `~` its changes are in no commit, `^` and that commit was measured again later.
         let (mut is_run, mut is_old, mut measured) = (false, false, String::new());
@@ -635,14 +709,14 @@ mod tests {
                         commit: measured.clone(),
                         run,
                         at_us: if std::mem::take(&mut is_old) { run - 1000 } else { run },
-                        seen: "#w".contains(c),
-                        judged: "#w.".contains(c),
+                        seen: "#w".contains(c) || c.is_ascii_digit(),
+                        judged: "#w.".contains(c) || c.is_ascii_digit(),
                         gone: c == 'x',
                         suite_gone: c == 'y',
                         listed: !"xy-_".contains(c),
                         has_suite: !"y_".contains(c),
                         waived: c == 'w',
-                        bytes: 7.0,
+                        bytes: 7.0 * f64::from(c.to_digit(10).unwrap_or(1)),
                         count: 1.0,
                     });
                 }
@@ -656,7 +730,7 @@ mod tests {
     }
 
     fn told(script: &str) -> Vec<(&'static str, String, String)> {
-        of(script).events.into_iter().map(|event| (event.state.name(), event.key, event.before)).collect()
+        of(script).events.into_iter().map(|event| (event.what.name(), event.key, event.before)).collect()
     }
 
     #[test]
@@ -696,8 +770,8 @@ mod tests {
     fn uncommitted_changes_count_until_their_commit_is_measured_again() {
         for script in ["#^.", "(##)^.", "(#?)^.~#", "#?^."] {
             let life = of(script);
-            let events: Vec<_> = life.events.iter().map(|event| event.state).collect();
-            assert!(life.state.is_alive() && !events.contains(&State::Fixed), "{script}");
+            let events: Vec<_> = life.events.iter().map(|event| event.what).collect();
+            assert!(life.state.is_alive() && !events.contains(&What::To(State::Fixed)), "{script}");
             assert!(!life.flaky, "{script}");
         }
         assert_eq!(of("#^.~.").fixed, "run-3", "newer changes count");
@@ -803,14 +877,34 @@ mod tests {
         assert!(!of("w#").waived);
     }
 
+    #[test]
+    fn a_known_leak_that_leaks_more_than_ever_since_it_came_is_larger() {
+        let larger = |script| {
+            let told = told(script).into_iter().filter(|(what, ..)| *what == "larger");
+            told.map(|(_, key, before)| format!("{before} {key}")).collect::<Vec<_>>()
+        };
+        assert_eq!(larger("##2#2?3"), ["c2 c3", "c5 c7"], "news once");
+        assert_eq!(larger("#.2"), [""; 0], "it came back");
+        assert_eq!(larger("#.......23"), ["c9 c10"]);
+        assert_eq!(larger("(#2)(2#)(23)"), ["c2 c3"], "a commit counts once, with its largest run");
+        assert_eq!(larger("#ww2"), ["c3 c4"]);
+        assert_eq!(larger("#.#.2.3.4"), [""; 0], "what comes and goes has any size");
+        let runs = |script| of(script).events.iter().map(|event| event.run).collect::<Vec<_>>();
+        assert_eq!(runs("#(#22)"), [0, 1, 2], "new, known, larger: the first run that shows it");
+    }
+
     proptest! {
         #[test]
-        fn any_history_has_one_life(script in "[#.?xyw_-]{0,200}") {
+        fn any_history_has_one_life(script in "[#2.?xyw_-]{0,200}") {
             let observations = observations(&script);
             if let Some(life) = fold(&observations) {
-                prop_assert_eq!(life.events.last().map(|event| event.state), Some(life.state));
+                let states = life.events.iter().filter_map(|event| match event.what {
+                    What::To(state) => Some(state),
+                    What::Larger => None,
+                });
+                let states: Vec<_> = states.collect();
+                prop_assert_eq!(states.last(), Some(&life.state));
                 prop_assert!(life.window.len() <= Bits::MOST && (0.0..=1.0).contains(&life.rate));
-                let states: Vec<_> = life.events.iter().map(|event| event.state).collect();
                 prop_assert!(states.windows(2).all(|two| two[0] != two[1]), "{:?}", states);
                 prop_assert_eq!(states.first(), Some(&State::New));
             }
@@ -818,7 +912,7 @@ mod tests {
 
         #[test]
         fn a_fold_that_is_kept_and_read_again_goes_on_as_if_it_never_was(
-            script in "([~^]?[#.?xyw_-]|\\([#.?xyw_-]{1,3}\\)){1,120}",
+            script in "([~^]?[#23.?xyw_-]|\\([#23.?xyw_-]{1,3}\\)){1,120}",
             kept in proptest::collection::vec(any::<bool>(), 400),
         ) {
             let observations = observations(&script);

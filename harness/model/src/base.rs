@@ -66,7 +66,8 @@ pub enum AgainstBase {
     /// The test has a leak that was fixed on the base.
     Regressed,
     /// The base has all its leaks, but a leak or a figure was smaller there.
-    Grew,
+    #[serde(alias = "grew")]
+    Larger,
     /// The base has all its leaks, and they are as large.
     Known,
     /// The base has all its leaks, and at least one is flaky.

@@ -2,7 +2,7 @@
 //!
 //! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
 
-pub use memgate_history::life::{State, StateFilter};
+pub use memgate_history::life::{State, StateFilter, What};
 use memgate_model::{Frame, Hold, HolderStep, Leak, LeakKind, Metric, Outcome, Verdict};
 use memgate_reports::Comparison;
 use memgate_reports::page::StackChange;
@@ -57,6 +57,8 @@ pub struct RunRow {
     pub new_leaks: u64,
     /// Leaks that are back by it; 0 for a review.
     pub regressed_leaks: u64,
+    /// Known leaks that it showed to be larger.
+    pub larger_leaks: u64,
     /// Leaks that it showed to be fixed; 0 for a review.
     pub fixed_leaks: u64,
     /// Target branch of its pull or merge request; empty: none.
@@ -107,7 +109,7 @@ pub struct LeakRow {
 pub struct EventRow {
     /// Time of the run that showed it.
     pub at_us: i64,
-    /// `new`, `known`, `fixed`, `regressed`, `gone`, `shift up`, `shift down`.
+    /// `new`, `known`, `larger`, `fixed`, `regressed`, `gone`, `shift up`, `shift down`.
     pub kind: String,
     /// The branch.
     pub branch: String,

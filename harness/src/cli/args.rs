@@ -64,7 +64,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Print the report of a session, in any format
     Report(ReportArgs),
-    /// Compare two runs: leaks that are new, grew or are fixed
+    /// Compare two runs: leaks that are new, larger, smaller or fixed
     Compare(CompareArgs),
     /// Show the leaks of a project over its commits
     #[command(subcommand, after_long_help = HISTORY_HELP)]

@@ -24,12 +24,19 @@ use std::path::Path;
 use memgate_config::{Reports, When};
 use memgate_model::RunReport;
 use memgate_reports::Changes;
+use memgate_server::view::{EventRow, State};
 
 use crate::exit::ExpectedError;
 use crate::output::Console;
 use context::RunContext;
 
-/// Writes and sends everything configured. A failure does not stop the others.
+/// Does anybody get a message?
+pub(crate) const fn has_messages(wanted: &Reports) -> bool {
+    wanted.mail.is_some() || !wanted.webhooks.is_empty()
+}
+
+/// Writes and sends everything configured. A failure does not stop the others. `events`: what the history says of the
+/// run.
 ///
 /// # Errors
 /// The first file that could not be written.
@@ -37,11 +44,13 @@ pub(crate) fn deliver(
     report: &RunReport,
     session: Option<&Path>,
     wanted: &Reports,
+    events: &[EventRow],
     console: &Console,
 ) -> Result<(), ExpectedError> {
     let written = files::write_all(report, session, wanted, console);
-    if wanted.mail.is_some() || !wanted.webhooks.is_empty() {
-        let context = RunContext::of(report, session, wanted.previous.as_deref());
+    if has_messages(wanted) {
+        let mut context = RunContext::of(report, session, wanted.previous.as_deref());
+        as_in_the_history(&mut context.changes, events);
         context.warnings.iter().for_each(|warning| console.warning(warning));
         if let Some(settings) =
             wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &context.changes))
@@ -56,11 +65,50 @@ pub(crate) fn deliver(
     written
 }
 
+/// Gives the changes since the last run the words of the history, which knows more runs.
+fn as_in_the_history(changes: &mut Changes, events: &[EventRow]) {
+    let came_to = |state: State| -> BTreeSet<String> {
+        let events = events.iter().filter(|event| event.kind == state.name());
+        events.map(|event| event.leak.clone()).collect()
+    };
+    changes.came_back(&came_to(State::Regressed));
+    let fixed = came_to(State::Fixed);
+    for (leak, ended) in &mut changes.gone {
+        ended.fixed |= fixed.contains(leak);
+    }
+}
+
 /// Whether a message with this setting must be sent.
 pub(crate) fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool {
     match when {
         When::Always => true,
         When::Failed => report.exit_code != 0,
         When::Changed => changes.changed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_reports::Ended;
+
+    use super::*;
+
+    /// Regression: a mail said "new" and "gone" where the history said "regressed" and "fixed" of the same run.
+    #[test]
+    fn a_message_has_the_words_of_the_history() {
+        let ids = ["n1-a", "n1-b"].map(str::to_owned);
+        let of = |kind: &str, leak: &str| EventRow {
+            kind: kind.to_owned(),
+            leak: leak.to_owned(),
+            ..EventRow::default()
+        };
+        let mut changes = Changes {
+            new: ids.clone().map(|id| (id, "engine".to_owned())).into(),
+            gone: ["n1-c", "n1-d"].map(|id| (id.to_owned(), Ended::default())).into(),
+            ..Changes::default()
+        };
+        as_in_the_history(&mut changes, &[of("regressed", "n1-a"), of("fixed", "n1-c"), of("new", "n1-b")]);
+        assert_eq!(ids.map(|id| changes.word(&id)), [Some("regressed"), Some("new")]);
+        assert_eq!((changes.gone["n1-c"].fixed, changes.gone["n1-d"].fixed), (true, false));
     }
 }

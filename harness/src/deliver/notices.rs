@@ -13,7 +13,7 @@ use memgate_model::{Leak, RunReport, Runner, SuiteReport, TestReport, Verdict, f
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Ended, source_line, who};
 use memgate_server::store::{Change, Notice, Shifted};
-use memgate_server::view::State;
+use memgate_server::view::{State, What};
 
 use super::context::RunContext;
 use super::mail::{self, Sent};
@@ -68,7 +68,8 @@ impl Channel {
         match self {
             Self::Mail(settings, open) => {
                 let changes = &context.changes;
-                let leaks = [&changes.new, &changes.back].map(|leaks| leaks.keys().collect::<Vec<_>>());
+                let leaks = [&changes.new, &changes.back, &changes.grew]
+                    .map(|leaks| leaks.keys().collect::<Vec<_>>());
                 let key =
                     format!("{} {leaks:?} {:?} {:?}", notice.run.run, changes.gone.keys(), changes.higher);
                 let open = || open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +86,7 @@ impl Channel {
 }
 
 const fn is_here(change: &Change) -> bool {
-    matches!(change.state, State::New | State::Regressed | State::Known)
+    matches!(change.what, What::To(State::New | State::Regressed) | What::Larger)
 }
 
 fn suite_and_test(test: &str) -> (&str, &str) {
@@ -94,8 +95,8 @@ fn suite_and_test(test: &str) -> (&str, &str) {
 
 fn changes(notice: &Notice) -> Changes {
     let suite = |change: &Change| change.tests.first().map_or("", |test| suite_and_test(test).0).to_owned();
-    let in_state = |states: &[State]| {
-        let all = notice.changes.iter().filter(|change| states.contains(&change.state));
+    let that = |what: What| {
+        let all = notice.changes.iter().filter(|change| change.what == what);
         all.map(|change| (change.leak.id.clone(), suite(change))).collect()
     };
     let ended = |change: &Change| {
@@ -104,19 +105,19 @@ fn changes(notice: &Notice) -> Changes {
         Ended {
             suite: suite(change),
             line: format!("{}{place}", who(&change.leak)),
-            fixed: change.state == State::Fixed,
+            fixed: change.what == What::To(State::Fixed),
             owners: change.leak.owners.clone(),
         }
     };
     let gone = notice.changes.iter().filter(|change| !is_here(change));
     Changes {
-        new: in_state(&[State::New, State::Known]),
-        back: in_state(&[State::Regressed]),
+        new: that(What::To(State::New)),
+        back: that(What::To(State::Regressed)),
+        grew: that(What::Larger),
         gone: gone.map(|change| (change.leak.id.clone(), ended(change))).collect(),
         higher: notice.shifts.iter().map(higher).collect(),
         compared: true,
         changed: true,
-        ..Changes::default()
     }
 }
 
@@ -167,11 +168,7 @@ fn report(notice: &Notice) -> RunReport {
 }
 
 fn test(name: &str, Happened { leaks, rose }: &Happened<'_>, branch: &str) -> TestReport {
-    let word = |change: &&Change| match change.state {
-        State::Regressed => "back after its fix".to_owned(),
-        _ => "new".to_owned(),
-    };
-    let words: BTreeSet<String> = leaks.iter().map(word).collect();
+    let words: BTreeSet<_> = leaks.iter().map(|change| change.what.name()).collect();
     let came = (!words.is_empty()).then(|| words.into_iter().collect::<Vec<_>>().join(", "));
     let words: Vec<String> = came.into_iter().chain(rose.iter().cloned()).collect();
     let verdict = if leaks.is_empty() { Verdict::Warn } else { Verdict::Fail };
@@ -192,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    fn notice(changes: Vec<(State, &str)>, shifts: Vec<Shifted>) -> Notice {
+    fn notice(changes: Vec<(What, &str)>, shifts: Vec<Shifted>) -> Notice {
         let leak = |id: &str| -> Leak {
             serde_json::from_value(serde_json::json!({
                 "id": id, "kind": "native", "title": "61 B", "bytes_per_iteration": 61.0, "count_per_iteration": 1.0,
@@ -202,8 +199,8 @@ mod tests {
             }))
             .unwrap()
         };
-        let change = |(state, id): (State, &str)| Change {
-            state,
+        let change = |(what, id): (What, &str)| Change {
+            what,
             leak: leak(id),
             tests: vec!["engine::Title.IsRead".to_owned()],
         };
@@ -222,6 +219,7 @@ mod tests {
             leaks: 1,
             new_leaks: 1,
             regressed_leaks: 0,
+            larger_leaks: 0,
             fixed_leaks: 0,
             target: String::new(),
         };
@@ -238,17 +236,22 @@ mod tests {
             after: 122.0,
         };
         for (changed, shifts, words) in [
-            (vec![(State::New, "n1-a")], vec![], "1 new leak in engine"),
-            (vec![(State::Regressed, "n1-a")], vec![], "1 leak back after a fix in engine"),
+            (vec![(What::To(State::New), "n1-a")], vec![], "1 new leak in engine"),
+            (vec![(What::To(State::Regressed), "n1-a")], vec![], "1 regressed leak in engine"),
             (
-                vec![(State::Fixed, "n1-a"), (State::Gone, "n1-b")],
+                vec![(What::To(State::Fixed), "n1-a"), (What::To(State::Gone), "n1-b")],
                 vec![],
                 "1 leak fixed in engine, 1 leak gone from engine",
+            ),
+            (
+                vec![(What::Larger, "n1-a")],
+                vec![shift("Title.IsRead")],
+                "1 larger leak in engine, engine::Title.IsRead: native.live_bytes went up from 61 B to 122 B",
             ),
             (vec![], vec![shift("A.a")], "engine::A.a: native.live_bytes went up from 61 B to 122 B"),
             (vec![], vec![shift("A.a"), shift("")], "2 figures at a higher level"),
             (
-                vec![(State::New, "n1-a")],
+                vec![(What::To(State::New), "n1-a")],
                 vec![shift("Title.IsRead")],
                 "1 new leak in engine, engine::Title.IsRead: native.live_bytes went up from 61 B to 122 B",
             ),
@@ -256,7 +259,8 @@ mod tests {
             let notice = notice(changed, shifts);
             assert_eq!(changes(&notice).in_words(&report(&notice)), words);
         }
-        let both = report(&notice(vec![(State::New, "n1-a")], vec![shift("Title.IsRead"), shift("A.a")]));
+        let both =
+            report(&notice(vec![(What::To(State::New), "n1-a")], vec![shift("Title.IsRead"), shift("A.a")]));
         let tests: Vec<_> = both.suites.iter().flat_map(|suite| &suite.tests).collect();
         let told: Vec<_> = tests.iter().map(|test| (test.verdict, test.reason.as_str())).collect();
         assert_eq!(
@@ -266,7 +270,7 @@ mod tests {
                 (Verdict::Fail, "new; native.live_bytes rose from 61 B to 122 B on main")
             ]
         );
-        let ended = changes(&notice(vec![(State::Fixed, "n1-a")], Vec::new())).gone;
+        let ended = changes(&notice(vec![(What::To(State::Fixed), "n1-a")], Vec::new())).gone;
         assert_eq!(ended["n1-a"].line, "read_title · src/title.cc:1");
         assert_eq!(ended["n1-a"].owners, ["@titles"]);
     }

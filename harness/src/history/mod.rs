@@ -162,7 +162,7 @@ fn changes<'e>(events: impl Iterator<Item = &'e str>) -> String {
     for kind in events {
         *kinds.entry(kind).or_default() += 1;
     }
-    let told = ["new", "regressed", "fixed", "gone"].into_iter();
+    let told = ["new", "regressed", "larger", "fixed", "gone"].into_iter();
     let told = told.filter_map(|kind| kinds.get(kind).map(|count| format!("{count} {kind}")));
     told.collect::<Vec<_>>().join(", ")
 }

@@ -53,7 +53,7 @@ pub(super) fn stands(
     let before = base.tests.get(test);
     let grew = counted.iter().zip(&there).filter(|(_, there)| !there.flaky);
     if let Some(what) = grew.filter_map(|(leak, there)| grown(leak, there, metrics, before)).next() {
-        return Some((AgainstBase::Grew, format!("grew: {what} on {on}")));
+        return Some((AgainstBase::Larger, format!("larger: {what} on {on}")));
     }
     for (metric, value) in metrics {
         let exceeds = |value: &&MetricValue| {
@@ -71,8 +71,8 @@ pub(super) fn stands(
         };
         if value.low > most * ROUNDING {
             let [before, now] = [most, value.value].map(|value| format_amount(*metric, value));
-            let text = format!("grew: {now} against {before} on {on}");
-            return Some((AgainstBase::Grew, text));
+            let text = format!("larger: {now} against {before} on {on}");
+            return Some((AgainstBase::Larger, text));
         }
     }
     let names = named(&counted);
@@ -202,8 +202,8 @@ mod tests {
         for (case, leaks, metric, value, figure, expected) in [
             ("alive", &["old"][..], bytes, 48.0, Some((48.0, 48.0)), Some(AgainstBase::Known)),
             ("within its interval", &["old"], bytes, 50.0, Some((46.0, 50.0)), Some(AgainstBase::Known)),
-            ("larger", &["old"], bytes, 96.0, Some((46.0, 50.0)), Some(AgainstBase::Grew)),
-            ("larger, another test", &["old"], bytes, 96.0, None, Some(AgainstBase::Grew)),
+            ("larger", &["old"], bytes, 96.0, Some((46.0, 50.0)), Some(AgainstBase::Larger)),
+            ("larger, another test", &["old"], bytes, 96.0, None, Some(AgainstBase::Larger)),
             ("as large, another test", &["old"], bytes, 48.0, None, Some(AgainstBase::Known)),
             ("its base run missed it", &["old"], bytes, 48.0, Some((0.0, 0.0)), Some(AgainstBase::Known)),
             ("one more", &["old", "other"], bytes, 96.0, None, Some(AgainstBase::New)),
@@ -211,7 +211,7 @@ mod tests {
             ("its test was gone", &["gone"], bytes, 48.0, None, Some(AgainstBase::New)),
             ("fixed", &["fixed"], bytes, 48.0, None, Some(AgainstBase::Regressed)),
             ("flaky", &["flaky"], bytes, 48.0, Some((0.0, 1.0)), Some(AgainstBase::Flaky)),
-            ("flaky and larger", &["flaky"], bytes, 96.0, None, Some(AgainstBase::Grew)),
+            ("flaky and larger", &["flaky"], bytes, 96.0, None, Some(AgainstBase::Larger)),
             ("no leak", &[], bytes, 48.0, None, None),
             ("another figure", &["old"], Metric::OsRss, 48.0, None, None),
             ("another kind", &["old"], Metric::OsFds, 1.0, None, None),
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_leak_of_a_heap_dump_is_known_unless_it_has_more_objects() {
-        for (count, expected) in [(1.0, AgainstBase::Known), (2.0, AgainstBase::Grew)] {
+        for (count, expected) in [(1.0, AgainstBase::Known), (2.0, AgainstBase::Larger)] {
             let leak = Leak { kind: LeakKind::Heap, count_per_iteration: count, ..leak("old") };
             let found = stands(&base(None), "t", &[leak], &BTreeMap::new());
             assert_eq!(found.unwrap().0, expected, "{count}");
@@ -237,12 +237,12 @@ mod tests {
         let leaks =
             [("a", known(100.0)), ("b", known(100_000.0))].map(|(id, leak)| (id.to_owned(), leak)).into();
         for (case, width, bytes, count, expected) in [
-            ("900 times as large", 0.0, 90_000.0, 1.0, AgainstBase::Grew),
+            ("900 times as large", 0.0, 90_000.0, 1.0, AgainstBase::Larger),
             ("as large", 0.0, 100.0, 1.0, AgainstBase::Known),
             ("a slope that is a little off", 0.0, 103.0, 1.02, AgainstBase::Known),
-            ("half as large again", 0.0, 150.0, 1.0, AgainstBase::Grew),
+            ("half as large again", 0.0, 150.0, 1.0, AgainstBase::Larger),
             ("within what its test varies by", 60.0, 150.0, 1.0, AgainstBase::Known),
-            ("more of them", 0.0, 100.0, 900.0, AgainstBase::Grew),
+            ("more of them", 0.0, 100.0, 900.0, AgainstBase::Larger),
         ] {
             let figure = Some((100_100.0 - width, 100_100.0));
             let base = BaseLeaks { leaks: BTreeMap::clone(&leaks), ..base(figure) };
@@ -251,8 +251,8 @@ mod tests {
             let (found, why) = found.unwrap();
             assert_eq!(found, expected, "{case}: {why}");
             assert_eq!(
-                why.starts_with("grew: ") && why.contains(" of a against "),
-                found == AgainstBase::Grew
+                why.starts_with("larger: ") && why.contains(" of a against "),
+                found == AgainstBase::Larger
             );
         }
     }

@@ -162,7 +162,7 @@ impl Judgement {
             return;
         };
         let level = match (stands, review.known) {
-            (AgainstBase::New | AgainstBase::Regressed | AgainstBase::Grew, _) | (_, Known::Fail) => {
+            (AgainstBase::New | AgainstBase::Regressed | AgainstBase::Larger, _) | (_, Known::Fail) => {
                 Verdict::Fail
             }
             (AgainstBase::Known, Known::Allow) => Verdict::Pass,

@@ -31,7 +31,7 @@ pub fn compare(view: &CompareView) -> String {
         }
         html.markup("<p class=counts>");
         for change in
-            [Change::New, Change::Grew, Change::Shrank, Change::Fixed, Change::Same, Change::NotCompared]
+            [Change::New, Change::Larger, Change::Smaller, Change::Fixed, Change::Same, Change::NotCompared]
         {
             html.text(&format!("{} {} · ", change.word(), comparison.count(change)));
         }
@@ -101,8 +101,8 @@ fn leaks(html: &mut Html, selection: &Selection, leaks: &[LeakChange]) {
 
 const fn badge(change: Change) -> (&'static str, &'static str) {
     let class = match change {
-        Change::New | Change::Grew => "fail",
-        Change::Shrank | Change::Fixed => "pass",
+        Change::New | Change::Larger => "fail",
+        Change::Smaller | Change::Fixed => "pass",
         Change::Same | Change::NotCompared => "other",
     };
     (class, change.word())

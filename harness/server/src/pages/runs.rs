@@ -239,6 +239,7 @@ mod tests {
             leaks: 3000,
             new_leaks: 0,
             regressed_leaks: 0,
+            larger_leaks: 0,
             fixed_leaks: 0,
             target: "main".to_owned(),
         };

@@ -37,6 +37,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         leaks: 1,
         new_leaks: 1,
         regressed_leaks: 2,
+        larger_leaks: 0,
         fixed_leaks: 3,
         target: t(),
     };

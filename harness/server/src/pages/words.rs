@@ -61,7 +61,12 @@ pub(crate) fn amount(bytes: f64, title: &str) -> String {
 
 /// What a run changed: `1 new, 2 regressed`; empty: nothing.
 pub(crate) fn changes(run: &RunRow) -> String {
-    let counts = [(run.new_leaks, "new"), (run.regressed_leaks, "regressed"), (run.fixed_leaks, "fixed")];
+    let counts = [
+        (run.new_leaks, "new"),
+        (run.regressed_leaks, "regressed"),
+        (run.larger_leaks, "larger"),
+        (run.fixed_leaks, "fixed"),
+    ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }

@@ -169,7 +169,7 @@ mod tests {
                     backup.close().await;
                     let read = Store::open_backup(&file).await.unwrap_err().to_string();
                     assert!(
-                        read.contains("an older memgate wrote it (version 4, this one needs 7)"),
+                        read.contains("an older memgate wrote it (version 4, this one needs 8)"),
                         "{read}"
                     );
                 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_history::bits::Bits;
-use memgate_history::life::{Event, Fold, Life, State};
+use memgate_history::life::{Event, Fold, Life, What};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 
@@ -64,8 +64,8 @@ struct Folding<'a, 't> {
     rows: Vec<[Value; 19]>,
     /// How leaks look that the new run was the last to see: a run of an earlier commit may be received later.
     looks: Vec<[Value; 4]>,
-    /// Current rows of events, by leak, state and commit.
-    events: BTreeMap<(i64, State, String), [Value; 10]>,
+    /// Current rows of events, by leak, kind and commit.
+    events: BTreeMap<(i64, What, String), [Value; 10]>,
     /// New events, each with its leak.
     told: Vec<(i64, Event)>,
     /// Runs whose events have changed.
@@ -130,7 +130,7 @@ async fn in_words(adding: &mut Adding<'_>, events: &[(i64, Event)]) -> Result<Ve
                 .get(leak)
                 .ok_or_else(|| StoreError::Broken(format!("the leak {leak} of an event is not there")))?;
             let at = (event.at_us, event.run);
-            told.push(event_row(event.state, at, known, (&event.key, &event.before)));
+            told.push(event_row(event.what, at, known, (&event.key, &event.before)));
         }
     }
     Ok(told)
@@ -235,7 +235,7 @@ impl Folding<'_, '_> {
         let mut before = Vec::with_capacity(rows.len());
         for row in rows {
             before.push(Event {
-                state: super::read::state_of(row.try_get(0)?)?,
+                what: super::read::what_of(row.try_get(0)?)?,
                 key: row.try_get(1)?,
                 before: row.try_get(2)?,
                 run: row.try_get(3)?,
@@ -315,7 +315,7 @@ impl Folding<'_, '_> {
         self.line()
             .query(sql::REMOVE_EVENT)
             .bind(leak)
-            .bind(event.state.number())
+            .bind(event.what.number())
             .bind(event.key)
             .execute(self.adding.connection())
             .await?;
@@ -324,8 +324,8 @@ impl Folding<'_, '_> {
 
     /// Adds and reports new events; removes those that a run has disproved.
     async fn write_events(&mut self, leak: i64, life: &Life, before: Vec<Event>) -> Result<(), StoreError> {
-        let id = |event: &Event| (event.state, event.key.clone());
-        let mut stale: BTreeMap<(State, String), Event> =
+        let id = |event: &Event| (event.what, event.key.clone());
+        let mut stale: BTreeMap<(What, String), Event> =
             before.into_iter().map(|event| (id(&event), event)).collect();
         let mut new = Vec::new();
         for event in &life.events {
@@ -341,13 +341,13 @@ impl Folding<'_, '_> {
                 self.branch.into(),
                 self.environment.into(),
                 leak.into(),
-                event.state.number().into(),
+                event.what.number().into(),
                 event.key.clone().into(),
                 event.before.clone().into(),
                 event.run.into(),
                 event.at_us.into(),
             ];
-            self.events.insert((leak, event.state, event.key.clone()), row);
+            self.events.insert((leak, event.what, event.key.clone()), row);
             if known.is_none() {
                 self.told.push((leak, event.clone()));
                 new.push(event);
@@ -355,12 +355,12 @@ impl Folding<'_, '_> {
         }
         for event in stale.into_values() {
             // A run of an earlier commit, received later, shows the same change.
-            if let Some(same) = new.iter().position(|new| new.state == event.state) {
+            if let Some(same) = new.iter().position(|new| new.what == event.what) {
                 sqlx::query(sql::MOVE_NOTICES)
                     .bind(self.adding.project)
                     .bind(self.branch)
                     .bind(leak)
-                    .bind(event.state.number())
+                    .bind(event.what.number())
                     .bind(event.key.clone())
                     .bind(new.remove(same).key.clone())
                     .execute(self.adding.connection())

@@ -3,9 +3,12 @@
 //! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a
 //! run, which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
 //! without a result (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new
-//! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel, in the
-//! notice of that run.
+//! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel, with the
+//! known leaks that are larger there, in the notice of that run.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_history::life::What;
 use memgate_model::Leak;
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
@@ -13,7 +16,7 @@ use sqlx::{Any, Row as _};
 
 use super::ids::Ids;
 use super::line_id::LineId;
-use super::read::{KnownLeak, run_row, state_of};
+use super::read::{KnownLeak, run_row, what_of};
 use super::{Shifted, Store, StoreError, rows, statements as sql};
 use crate::view::{RunRow, State};
 
@@ -56,11 +59,11 @@ pub struct Notice {
     claimed_us: i64,
 }
 
-/// A leak whose state has changed.
+/// A leak that has changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Its state now: new, regressed, fixed or gone.
-    pub state: State,
+    /// What happened to it: it is new, regressed, larger, fixed or gone.
+    pub what: What,
     /// The leak.
     pub leak: Leak,
     /// The tests that had it last, as `suite::Test.name`.
@@ -100,7 +103,10 @@ impl Store {
                 // A new leak raises the figure of its test: one message tells both.
                 for shifted in self.claim_shifts((project, &name), channel, now_us).await? {
                     match of_project.iter_mut().find(|notice| notice.run.run == shifted.run.run) {
-                        Some(same) => (same.shifts, same.line) = (shifted.shifts, shifted.line),
+                        Some(same) => {
+                            same.changes.extend(shifted.changes);
+                            (same.shifts, same.line) = (shifted.shifts, shifted.line);
+                        }
                         None => of_project.push(shifted),
                     }
                 }
@@ -205,24 +211,55 @@ impl Store {
     }
 
     /// One change with the figures of its run; `None`: another environment or line already has the new leak.
-    async fn change(&self, run: i64, key: &Key, mut known: Leak) -> Result<Option<Change>, StoreError> {
+    async fn change(&self, run: i64, key: &Key, known: Leak) -> Result<Option<Change>, StoreError> {
         let &(project, _, branch, leak, state, _) = key;
-        let state = state_of(state)?;
-        let of_run = |statement| sqlx::query(statement).bind(project).bind(leak).bind(run);
-        let elsewhere: i64 = of_run(KNOWN_ELSEWHERE).fetch_one(&self.pool).await?.try_get(0)?;
-        if state == State::New && elsewhere > 0 {
+        let what = what_of(state)?;
+        let elsewhere = sqlx::query(KNOWN_ELSEWHERE).bind(project).bind(leak).bind(run);
+        let elsewhere: i64 = elsewhere.fetch_one(&self.pool).await?.try_get(0)?;
+        if what == What::To(State::New) && elsewhere > 0 {
             return Ok(None);
-        }
-        let sighted = of_run(SIGHTED).fetch_one(&self.pool).await?;
-        if let (Some(bytes), Some(objects)) = (sighted.try_get(0)?, sighted.try_get(1)?) {
-            (known.bytes_per_iteration, known.count_per_iteration) = (bytes, objects);
         }
         let tests = self.tests_of_leak(project, leak).await?.into_iter();
         let mut tests: Vec<String> =
             tests.filter(|((of, _), _)| *of == branch).flat_map(|(_, tests)| tests).collect();
         tests.sort();
         tests.dedup();
-        Ok(Some(Change { state, leak: known, tests }))
+        Ok(Some(Change { what, leak: self.as_seen((project, run, leak), known).await?, tests }))
+    }
+
+    /// A leak with the figures of a run.
+    async fn as_seen(&self, (project, run, leak): (i64, i64, i64), known: Leak) -> Result<Leak, StoreError> {
+        let sighted = sqlx::query(SIGHTED).bind(project).bind(leak).bind(run).fetch_one(&self.pool).await?;
+        Ok(match (sighted.try_get(0)?, sighted.try_get(1)?) {
+            (Some(bytes_per_iteration), Some(count_per_iteration)) => {
+                Leak { bytes_per_iteration, count_per_iteration, ..known }
+            }
+            _ => known,
+        })
+    }
+
+    /// The known leaks that are larger in the tests with these figures.
+    async fn larger(&self, line: LineId, found: &[(i64, Shifted)]) -> Result<Vec<Change>, StoreError> {
+        let mut tests = BTreeMap::<(i64, i64), Vec<String>>::new();
+        for run in found.iter().map(|(run, _)| *run).collect::<BTreeSet<_>>() {
+            for row in line.query(sql::LARGER_OF_RUN).bind(run).fetch_all(&self.pool).await? {
+                let (leak, suite, name): (i64, String, String) =
+                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let is_its = |(of, at): &(i64, Shifted)| *of == run && at.suite == suite && at.name == name;
+                if found.iter().any(is_its) {
+                    tests.entry((run, leak)).or_default().push(format!("{suite}::{name}"));
+                }
+            }
+        }
+        let mut changes = Vec::with_capacity(tests.len());
+        for ((run, leak), tests) in tests {
+            let known = rows::leaks(&mut *self.pool.acquire().await?, line.project, &[leak].into()).await?;
+            for KnownLeak { leak: known, .. } in known.into_values() {
+                let leak = self.as_seen((line.project, run, leak), known).await?;
+                changes.push(Change { what: What::Larger, leak, tests: tests.clone() });
+            }
+        }
+        Ok(changes)
     }
 
     /// Figures that reached a higher level since the last report to a channel, one notice per line.
@@ -248,7 +285,8 @@ impl Store {
             if since >= last {
                 continue;
             }
-            let mut found = self.shifts_since(LineId { project, branch, environment }, since).await?;
+            let of_line = LineId { project, branch, environment };
+            let mut found = self.shifts_since(of_line, since).await?;
             found.retain(|(run, _)| *run < ahead);
             let line = (project, channel.to_owned(), branch, environment, last);
             let Some(run) = found.iter().map(|(run, _)| *run).max() else {
@@ -263,7 +301,7 @@ impl Store {
             notices.push(Notice {
                 project: name.to_owned(),
                 run: run_row(&row)?,
-                changes: Vec::new(),
+                changes: self.larger(of_line, &found).await?,
                 shifts: found.into_iter().map(|(_, shifted)| shifted).collect(),
                 keys: Vec::new(),
                 line: Some(line),
@@ -312,6 +350,7 @@ mod tests {
         Commit, Metric, MetricValue, Per, RunReport, Runner, SuiteReport, TestReport, Verdict,
     };
 
+    use super::super::Choice;
     use super::super::tests::{Postgres, block_on, manifest, of_commit, sha, sqlite};
     use super::*;
 
@@ -401,11 +440,12 @@ mod tests {
             })
             .await;
             for notice in store.claim_notices("mail", now).await.unwrap() {
-                told.extend(notice.changes.iter().map(|change| (number, change.state)));
+                told.extend(notice.changes.iter().map(|change| (number, change.what)));
                 store.told(&notice, now).await.unwrap();
             }
         }
-        assert_eq!(told, [(2, State::New), (4, State::Fixed), (6, State::Regressed)]);
+        let told: Vec<_> = told.into_iter().map(|(number, what)| (number, what.name())).collect();
+        assert_eq!(told, [(2, "new"), (4, "fixed"), (6, "regressed")]);
         store.close().await;
     }
 
@@ -433,6 +473,35 @@ mod tests {
             }
         }
         assert!(store.claim_notices("chat", now + LEASE_US + 1).await.unwrap().is_empty(), "both were told");
+        store.close().await;
+    }
+
+    /// Regression: only the page of its test showed that a known leak grew, and its owner was not told.
+    #[tokio::test]
+    async fn a_known_leak_that_is_larger_is_an_event_and_is_told_with_the_level_of_its_test() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = sqlite(&folder, "h.db").await;
+        let now = jiff::Timestamp::now().as_microsecond();
+        let mut told = Vec::new();
+        for (number, bytes) in [61.0, 61.0, 61.0, 122.0, 122.0].into_iter().enumerate() {
+            add_commit(&store, number, &[leak("n1-a", bytes)], |suite| {
+                let value = MetricValue::exact(bytes, Metric::NativeLiveBytes, Per::Iteration);
+                suite.tests[0].metrics.insert(Metric::NativeLiveBytes, value);
+            })
+            .await;
+            for notice in store.claim_notices("mail", now).await.unwrap() {
+                let of = |change: &Change| (number, change.what.name(), change.leak.bytes_per_iteration);
+                told.extend(notice.changes.iter().map(of));
+                assert_eq!(notice.changes[0].tests, ["engine::Map.scroll"]);
+                store.told(&notice, now).await.unwrap();
+            }
+        }
+        assert_eq!(told, [(0, "new", 61.0), (3, "larger", 122.0)]);
+        let shown = store.overview("tiles", &Choice::default()).await.unwrap().unwrap();
+        let kinds: Vec<_> = shown.events.iter().map(|event| event.kind.as_str()).collect();
+        assert_eq!(kinds, ["larger", "known", "new"]);
+        let larger: Vec<_> = shown.runs.iter().map(|run| run.larger_leaks).collect();
+        assert_eq!((larger, shown.counts), (vec![0, 1, 0, 0, 0], [0, 0, 1, 0, 0]));
         store.close().await;
     }
 
@@ -501,7 +570,8 @@ mod tests {
             let mut told = Vec::new();
             for claim in claims {
                 for notice in claim.await.unwrap() {
-                    let new = notice.changes.iter().filter(|change| change.state == State::New).count();
+                    let new =
+                        notice.changes.iter().filter(|change| change.what == What::To(State::New)).count();
                     told.push((notice.run.session.clone(), new));
                 }
             }

@@ -1,8 +1,8 @@
 //! Shared by all reads: which line is shown, and how rows become values.
 
 use memgate_history::bits::Bits;
-use memgate_history::life;
 pub(super) use memgate_history::life::commit_of as sha;
+use memgate_history::life::{self, What};
 use memgate_history::place::Chain;
 use memgate_history::roster;
 use memgate_model::{Leak, LeakKind};
@@ -219,6 +219,7 @@ pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
         // The column counts both.
         new_leaks: unsigned(row.try_get(11)?).saturating_sub(regressed_leaks),
         regressed_leaks,
+        larger_leaks: unsigned(row.try_get("larger")?),
         fixed_leaks: unsigned(row.try_get("fixed")?),
         target: row.try_get(12)?,
     })
@@ -241,8 +242,8 @@ pub(super) fn leak_of(row: &AnyRow, at: usize) -> Result<KnownLeak, StoreError> 
 pub(super) fn event(row: &AnyRow) -> Result<EventRow, StoreError> {
     let known = leak_of(row, 3)?;
     let (key, before): (String, String) = (row.try_get(5)?, row.try_get(6)?);
-    let state = state_of(row.try_get(1)?)?;
-    let event = event_row(state, (row.try_get(0)?, row.try_get(7)?), &known, (&key, &before));
+    let what = what_of(row.try_get(1)?)?;
+    let event = event_row(what, (row.try_get(0)?, row.try_get(7)?), &known, (&key, &before));
     Ok(EventRow { branch: row.try_get(2)?, ..event })
 }
 
@@ -256,14 +257,14 @@ fn told(leak: &Leak) -> String {
 }
 
 pub(super) fn event_row(
-    state: State,
+    what: What,
     (at_us, run): (i64, i64),
     known: &KnownLeak,
     (key, before): (&str, &str),
 ) -> EventRow {
     EventRow {
         at_us,
-        kind: state.name().to_owned(),
+        kind: what.name().to_owned(),
         branch: String::new(),
         leak: known.id.clone(),
         test: String::new(),
@@ -276,6 +277,10 @@ pub(super) fn event_row(
 
 pub(super) fn state_of(number: i64) -> Result<State, StoreError> {
     State::of_number(number).ok_or_else(|| StoreError::Broken(format!("{number} is no state of a leak")))
+}
+
+pub(super) fn what_of(number: i64) -> Result<What, StoreError> {
+    What::of_number(number).ok_or_else(|| StoreError::Broken(format!("{number} is no event of a leak")))
 }
 
 /// First parents, from rows of a commit and its first parent.

@@ -91,7 +91,7 @@ pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.f
      JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
      JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
      AND l.leak_id = v.leak_id \
-     WHERE v.project_id = $1 AND v.branch_id = $2 AND v.environment_id = $3 AND r.place <= $4 ORDER BY r.place, v.at_us";
+     WHERE v.project_id = $1 AND v.branch_id = $2 AND v.environment_id = $3 AND v.state <> 6 AND r.place <= $4 ORDER BY r.place, v.at_us";
 pub(super) const SEEN_UP_TO: &str = "SELECT s.leak_id, s.test_id, s.bytes, s.objects, r.place FROM run r \
      JOIN sighting s ON s.project_id = r.project_id AND s.run_id = r.run_id \
      WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND r.on_line = 1 AND s.how <> 3 \
@@ -134,7 +134,8 @@ macro_rules! runs {
             $columns,
             ", r.commit_key",
             ", (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 4) AS regressed, \
-             (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 3) AS fixed",
+             (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 3) AS fixed, \
+             (SELECT COUNT(*) FROM event v WHERE v.project_id = r.project_id AND v.run_id = r.run_id AND v.state = 6) AS larger",
             " FROM run r \
              JOIN branch b ON b.project_id = r.project_id AND b.branch_id = r.branch_id \
              JOIN environment e ON e.project_id = r.project_id AND e.environment_id = r.environment_id",
@@ -383,7 +384,7 @@ pub(super) const EVENTS_OF_LEAK: &str = events!(
      v.branch_id, v.environment_id, r.place DESC, v.at_us DESC, v.event_id DESC LIMIT 200"
 );
 /// Events without a claim that is valid at $4, or a result, for channel $2; not older than the id $3. That a leak
-/// becomes known (2) is not reported.
+/// becomes known (2) is not reported; that it is larger (6), with the figure of its test.
 macro_rules! due {
     ($first:literal, $rest:literal) => {
         concat!(
@@ -393,7 +394,7 @@ macro_rules! due {
              AND l.leak_id = v.leak_id \
              LEFT JOIN notice n ON n.project_id = v.project_id AND n.channel = $2 AND n.branch_id = v.branch_id \
              AND n.leak_id = v.leak_id AND n.state = v.state AND n.commit_key = v.commit_key \
-             WHERE v.project_id = $1 AND v.event_id > $3 AND v.state <> 2 AND l.waived = 0 \
+             WHERE v.project_id = $1 AND v.event_id > $3 AND v.state NOT IN (2, 6) AND l.waived = 0 \
              AND (n.claimed_us IS NULL OR (n.told_us IS NULL AND n.claimed_us < $4))",
             $rest
         )
@@ -416,6 +417,13 @@ pub(super) const MOVE_NOTICES: &str = "INSERT INTO notice (project_id, channel, 
      ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) DO NOTHING";
 pub(super) const TOLD_NOTICE: &str = "UPDATE notice SET told_us = $7 WHERE project_id = $1 AND channel = $2 AND branch_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
+/// Leaks that the commit of a run showed to be larger, each with its tests in this run.
+pub(super) const LARGER_OF_RUN: &str = "SELECT s.leak_id, t.suite, t.name FROM run r \
+     JOIN event v ON v.project_id = r.project_id AND v.branch_id = r.branch_id AND v.environment_id = r.environment_id \
+     AND v.commit_key = r.commit_key AND v.state = 6 \
+     JOIN sighting s ON s.project_id = v.project_id AND s.leak_id = v.leak_id AND s.run_id = r.run_id AND s.how = 1 \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
+     WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND r.run_id = $4 ORDER BY 1, 2, 3";
 /// Leaks that are fixed, since then.
 pub(super) const FIXED_SINCE: &str = "SELECT COUNT(DISTINCT l.leak_id) FROM leak_line l \
      JOIN event v ON v.project_id = l.project_id AND v.branch_id = l.branch_id AND v.environment_id = l.environment_id \

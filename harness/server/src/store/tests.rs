@@ -10,7 +10,7 @@ use memgate_model::{
 use sqlx::Connection as _;
 
 use super::*;
-use crate::view::{LeakFilter, Order, State};
+use crate::view::{LeakFilter, Order, State, What};
 
 mod clock;
 mod evidence;
@@ -367,10 +367,10 @@ async fn changes_are_told_once(store: Store) {
     let now = jiff::Timestamp::now().as_microsecond();
     let ids = |notices: &[Notice]| {
         let changes = notices.iter().flat_map(|notice| &notice.changes);
-        changes.map(|change| (change.leak.id.clone(), change.state)).collect::<Vec<_>>()
+        changes.map(|change| (change.leak.id.clone(), change.what)).collect::<Vec<_>>()
     };
     let claimed = store.claim_notices("mail", now).await.unwrap();
-    assert!(ids(&claimed).contains(&("n1-a".to_owned(), State::New)), "{claimed:?}");
+    assert!(ids(&claimed).contains(&("n1-a".to_owned(), What::To(State::New))), "{claimed:?}");
     let first = claimed.iter().find(|notice| notice.changes[0].leak.id == "n1-a").unwrap();
     assert_eq!((first.project.as_str(), first.run.branch.as_str()), ("tiles", "main"));
     assert_eq!(first.changes[0].tests, ["engine::Map.scroll"]);
@@ -387,8 +387,9 @@ async fn changes_are_told_once(store: Store) {
         add_step(&store, &steps, index).await;
     }
     let rest = store.claim_notices("mail", later).await.unwrap();
-    assert!(ids(&rest).iter().any(|(_, state)| *state == State::Fixed), "{rest:?}");
-    assert!(!ids(&rest).iter().any(|(id, state)| id == "n1-review" || *state == State::Known), "{rest:?}");
+    assert!(ids(&rest).iter().any(|(_, what)| *what == What::To(State::Fixed)), "{rest:?}");
+    let is_known = |what: &What| *what == What::To(State::Known);
+    assert!(!ids(&rest).iter().any(|(id, what)| id == "n1-review" || is_known(what)), "{rest:?}");
     assert!(
         store.claim_notices("old", now + 2 * 24 * 3600 * 1_000_000).await.unwrap().is_empty(),
         "old news"

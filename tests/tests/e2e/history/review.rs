@@ -96,14 +96,14 @@ fn a_review_answers_for_its_own_leaks_and_the_server_may_be_away() {
     assert_eq!(format!("{:?}", run.test("Title.IsRead").verdict), "Warn", "{run}");
     assert_eq!(format!("{:?}", run.test("Title.IsEmpty").verdict), "Fail", "{run}");
     build_other(&project, "review_grew", 122, "");
-    review(&project, &sha).ends_with(1).says("grew: 122 B");
+    review(&project, &sha).ends_with(1).says("larger: 122 B");
 
     drop(server);
     let away = review(&project, &sha);
-    away.ends_with(1).says("grew: 122 B").says(&format!("{said}, 1 before, fetched "));
+    away.ends_with(1).says("larger: 122 B").says(&format!("{said}, 1 before, fetched "));
     let gate = project.memgate(&["gate", ".memgate/latest"]);
     gate.ends_with(1);
-    assert!(gate.stdout.contains("grew: 122 B") && gate.stdout.contains(&said), "{gate}");
+    assert!(gate.stdout.contains("larger: 122 B") && gate.stdout.contains(&said), "{gate}");
     let fetch = project.finish(in_ci(&mut project.command(&["baseline", "fetch"]), &sha));
     fetch.ends_with(2).says("fetched ");
     fs::remove_file(project.folder().join(".memgate/base.json")).unwrap();

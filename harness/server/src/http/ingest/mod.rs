@@ -141,7 +141,7 @@ struct Answer {
     page: String,
     /// Do its leaks count for its branch?
     on_line: bool,
-    /// Changes of leaks that it caused: `new`, `regressed`, `fixed`, `gone`.
+    /// Changes of leaks that it caused: `new`, `known`, `regressed`, `larger`, `fixed`, `gone`.
     events: Vec<String>,
     /// Artefacts can be uploaded below this path, once each; `None`: they are not kept here.
     #[serde(skip_serializing_if = "Option::is_none")]

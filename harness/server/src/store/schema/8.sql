@@ -1,0 +1,1 @@
+-- Older programs do not know the event of a leak that is larger (6).
