@@ -187,8 +187,15 @@ impl Judgement {
     }
 
     pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
+        // Bytes and descriptors of one leak have the same words beside their figures.
         let joined = |of: fn(&Reason) -> &str| {
-            self.leading().map(of).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+            let mut texts: Vec<&str> = Vec::new();
+            for text in self.leading().map(of).filter(|text| !text.is_empty()) {
+                if !texts.contains(&text) {
+                    texts.push(text);
+                }
+            }
+            texts.join("; ")
         };
         let (reason, beside) = (joined(|reason| &reason.text), joined(|reason| &reason.beside_figures));
         let reason_beside_figures = (beside != reason).then_some(beside);

@@ -4,7 +4,7 @@ mod programs;
 mod unmeasured;
 mod waivers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,7 +106,9 @@ fn figures_are_told_from_words(report: RunReport) -> RunReport {
         _ => Some(part.to_owned()),
     };
     for test in report.suites.iter().flat_map(|suite| &suite.tests) {
-        let words: Vec<String> = test.reason.split("; ").filter_map(words).collect();
+        let mut said = BTreeSet::new();
+        let words = test.reason.split("; ").filter_map(words).filter(|words| said.insert(words.clone()));
+        let words: Vec<String> = words.collect();
         let beside = test.reason_beside_figures.as_ref().unwrap_or(&test.reason);
         assert_eq!(*beside, words.join("; "), "{}: {}", test.id, test.reason);
     }
@@ -415,6 +417,19 @@ fn one_step_or_two_in_many_iterations_are_inconclusive() {
     let test = only(&report);
     assert_eq!(test.verdict, Verdict::Fail, "{}", test.reason);
     assert!(test.reason.ends_with("(allowed 0 B), in 3 of 997 executions"), "{}", test.reason);
+}
+
+#[test]
+fn a_leak_of_memory_and_a_descriptor_now_and_then_says_once_how_often() {
+    let input = screened_and_repeated(100, |p, i| {
+        if i % 10 == 9 {
+            p.alloc(1, 48, 1);
+            p.open("/dev/null", 2);
+        }
+    });
+    let report = report_of(&input);
+    let test = only(&report);
+    assert_eq!(test.reason_beside_figures.as_deref(), Some("in 10 of 97 executions"), "{}", test.reason);
 }
 
 #[test]
