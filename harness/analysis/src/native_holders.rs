@@ -167,11 +167,12 @@ impl<'a> Holding<'a> {
     fn step(&self, link: &HeldLink, resolve: &mut dyn Resolve) -> HolderStep {
         match link {
             HeldLink::Static { module, offset } => {
-                of_variable("static", module, *offset, self.variable(module, *offset, false, resolve))
+                let variable = self.variable(module, *offset, false, resolve);
+                of_variable("static", &resolve.file_name(module), *offset, variable)
             }
             HeldLink::ThreadLocal { thread, module, offset } => {
                 let variable = self.variable(module, *offset, true, resolve);
-                let step = of_variable("thread-local", module, *offset, variable);
+                let step = of_variable("thread-local", &resolve.file_name(module), *offset, variable);
                 HolderStep { class: joined(&step.class, &format!("of thread {thread}")), ..step }
             }
             HeldLink::Stack { thread, pc } => {
@@ -227,8 +228,7 @@ impl<'a> Holding<'a> {
     }
 }
 
-fn of_variable(kind: &str, module: &str, offset: u64, variable: Option<Variable>) -> HolderStep {
-    let file = module.rsplit('/').next().unwrap_or(module);
+fn of_variable(kind: &str, file: &str, offset: u64, variable: Option<Variable>) -> HolderStep {
     let Some(Variable { name, into, place }) = variable else {
         let owner = format!("{file}+{offset:#x}");
         return HolderStep { kind: kind.to_owned(), owner, ..HolderStep::default() };

@@ -96,6 +96,11 @@ impl Resolve for OneName<'_> {
     fn variable(&mut self, module: &Module, offset: u64, thread_local: bool) -> Option<Variable> {
         self.resolve.variable(module, offset, thread_local)
     }
+
+    fn file_name(&self, path: &str) -> String {
+        let name = self.resolve.file_name(path);
+        self.names.get(&normalised_module(&name)).cloned().unwrap_or(name)
+    }
 }
 
 /// The names of each build that has an id.
@@ -126,14 +131,18 @@ fn common_start(names: impl Iterator<Item = String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Leak;
+    use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
     use memgate_wire::{Frame as Wired, Modules, StackNode, Stacks};
 
     use super::*;
     use crate::company::missing;
     use crate::dsl::Process;
+    use crate::groups::Places;
     use crate::input::{ConfirmationInput, RunInput};
     use crate::judge::judge;
     use crate::judge::tests::{TEST, run_of, suite};
+    use crate::native_holders::Holding;
     use crate::policy::GatePolicy;
     use crate::resolve::ByAddress;
 
@@ -203,6 +212,29 @@ mod tests {
         assert_eq!(shown, [("plug-#.so", 48.0)]);
         // One name for a whole process.
         assert_eq!(leaks("plug-Cq.so", &vec!["plug-Dq.so".to_owned(); 60])[0].0, one[0].0);
+    }
+
+    /// Regression: a holder in a library without debug information had another name in each run.
+    #[test]
+    fn a_holder_in_a_library_with_a_random_file_name_keeps_its_name() {
+        let owner = |screen: &str, again: &str| {
+            let between = RandomNames::between(
+                &[process(Process::screen(), &[screen], 1)],
+                &[process(Process::confirm(), &[again], 1)],
+            );
+            let mut record = process(Process::confirm(), &[again], 1);
+            let path = vec![HeldLink::Static { module: format!("/tmp/{again}"), offset: 16 }];
+            let held = HeldBlocks { stack: 100, blocks: 1, state: HeldState::Reachable, of_state: 1, path };
+            record.native_holders = Some(NativeHolders { held: vec![held], ..NativeHolders::default() });
+            let mut symbols = ByAddress;
+            let mut resolve = between.over(&mut symbols);
+            let id = Places::new(&record, &mut resolve).of(100).id.clone();
+            let mut leak = Leak { id, ..Leak::default() };
+            Holding::new(&record, &mut resolve).tell(&mut leak, &mut resolve);
+            leak.holder[0].owner.clone()
+        };
+        assert_eq!(owner("plug-Aq.so", "plug-Bq.so"), "plug-#.so+0x10");
+        assert_eq!(owner("plug.so", "plug.so"), "plug.so+0x10");
     }
 
     #[test]

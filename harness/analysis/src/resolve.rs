@@ -21,6 +21,11 @@ pub trait Resolve {
     fn variable(&mut self, _module: &Module, _offset: u64, _thread_local: bool) -> Option<Variable> {
         None
     }
+
+    /// The name of a module's file.
+    fn file_name(&self, path: &str) -> String {
+        path.rsplit('/').next().unwrap_or(path).to_owned()
+    }
 }
 
 /// A variable with static storage.
