@@ -27,13 +27,20 @@ const FILE: &str = "symbols.json";
 /// Shown for an address in no mapped file: generated code.
 const NO_MODULE: &str = "[unknown]";
 
+/// Why a module has no symbols.
+#[derive(Debug)]
+struct Failure {
+    why: String,
+    build_id: Vec<u8>,
+}
+
 /// Resolves stacks. Each address is looked up once.
 #[derive(Debug)]
 pub struct Symbols {
     symbolizer: Symbolizer,
     known: BTreeMap<ModuleKey, BTreeMap<u64, Vec<Known>>>,
     variables: BTreeMap<ModuleKey, Vec<KnownVariable>>,
-    failures: BTreeMap<String, String>,
+    failures: BTreeMap<String, Failure>,
     /// Unpacked files exist as long as they are searched.
     files: SymbolFiles,
     kept: Arc<KeptFiles>,
@@ -148,11 +155,14 @@ impl Symbols {
         fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
     }
 
-    /// Modules without symbols, each with the reason. A device's own libraries are left out, because their symbols are
-    /// not available.
+    /// Modules without symbols, each with the reason. Of the copies of one build only the first is named. A device's
+    /// own libraries are left out, because their symbols are not available.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut builds = BTreeSet::new();
         let told = self.failures.iter().filter(|(module, _)| !is_of_android(module));
-        told.map(|(module, why)| (module.as_str(), why.as_str()))
+        let told =
+            told.filter(move |(_, failure)| failure.build_id.is_empty() || builds.insert(&failure.build_id));
+        told.map(|(module, failure)| (module.as_str(), failure.why.as_str()))
     }
 
     /// Whether the user named files with symbols.
@@ -171,7 +181,8 @@ impl Symbols {
             match symbolizer.resolve(&there, &[address]) {
                 Ok(found) => found.into_iter().flatten().map(Known::from).collect(),
                 Err(why) => {
-                    failures.entry(module.path.clone()).or_insert_with(|| why.to_string());
+                    let failure = || Failure { why: why.to_string(), build_id: module.build_id.clone() };
+                    failures.entry(module.path.clone()).or_insert_with(failure);
                     Vec::new()
                 }
             }
@@ -291,6 +302,18 @@ mod tests {
             symbols.failures().any(|(module, _)| module == "/gone/bin/tests"),
             "and the reader is told why"
         );
+    }
+
+    #[test]
+    fn of_the_copies_of_a_library_without_symbols_only_the_first_is_named() {
+        let mut symbols = Symbols::new(SymbolFiles::default());
+        for (path, build_id) in
+            [("/gone/plug-b", vec![1]), ("/gone/plug-a", vec![1]), ("/gone/x", vec![]), ("/gone/y", vec![])]
+        {
+            symbols.look_up(&Module { path: path.to_owned(), build_id, ..module() }, 0x40);
+        }
+        let named: Vec<_> = symbols.failures().map(|(module, _)| module).collect();
+        assert_eq!(named, ["/gone/plug-a", "/gone/x", "/gone/y"]);
     }
 
     #[test]
