@@ -88,6 +88,7 @@ pub use json::{ReadError, from_json, json, schema};
 pub use junit::{Flavour, JunitOptions, Merged, junit, merge};
 pub use markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};
 pub use metrics::metrics;
+pub use names::{readable, short};
 pub use places::{Checkout, Place};
 pub use registry::{ReportKind, render};
 pub use rerun::quoted;

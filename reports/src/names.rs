@@ -34,7 +34,8 @@ pub(crate) fn in_module(frame: &Frame) -> String {
 
 /// `load(std::string)` for `load(std::__cxx11::basic_string<char, std::char_traits<char>,
 /// std::allocator<char> >)`.
-pub(crate) fn readable(name: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn readable(name: &str) -> Cow<'_, str> {
     if !name.contains("std::") {
         return Cow::Borrowed(name);
     }
@@ -123,7 +124,8 @@ pub(crate) fn is_of_platform(method: &str) -> bool {
 }
 
 /// Only the name of a function: `MapCache::insert` for `void MapCache::insert<int>(Tile const&)`.
-pub(crate) fn short(function: &str) -> String {
+#[must_use]
+pub fn short(function: &str) -> String {
     // The names of a Java constructor and of a static initialiser look like template arguments.
     if function.ends_with(".<init>") || function.ends_with(".<clinit>") {
         return function.to_owned();

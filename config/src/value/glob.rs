@@ -121,6 +121,12 @@ impl FrameGlob {
         &self.text
     }
 
+    /// Is it the name of one function, without a wildcard?
+    #[must_use]
+    pub const fn is_name(&self) -> bool {
+        self.function.matcher.is_none()
+    }
+
     /// Does it name this frame? A frame without a symbol matches only `module!*`.
     #[must_use]
     pub fn matches(&self, module: &str, function: Option<&str>) -> bool {

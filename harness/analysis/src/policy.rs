@@ -381,6 +381,12 @@ impl FramePattern {
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self { text: text.into(), matches: Arc::new(matches) }
     }
+
+    /// Does it name this `module!function`?
+    #[must_use]
+    pub fn is_match(&self, frame: &str) -> bool {
+        (self.matches)(frame)
+    }
 }
 
 impl fmt::Debug for FramePattern {
@@ -400,7 +406,7 @@ impl TextPattern {
     }
 
     fn is_match(&self, text: &str) -> bool {
-        (self.0.matches)(text)
+        self.0.is_match(text)
     }
 
     fn holds(&self, step: &HolderStep, leak: LeakKind) -> bool {
@@ -499,7 +505,7 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Leak(id) => here == *id,
             // Without a stack, different calls are one leak: no name stands for all of them.
             WaiverMatch::Frame(pattern) => {
-                !has_no_stack(leak) && frame_names.iter().any(|name| (pattern.matches)(name))
+                !has_no_stack(leak) && frame_names.iter().any(|name| pattern.is_match(name))
             }
             WaiverMatch::Class(_) => false,
             WaiverMatch::Holder(pattern) => {
@@ -520,7 +526,7 @@ impl<'a> Waivers<'a> {
     fn find_java(&self, leak: &Leak) -> Vec<usize> {
         let calls = |pattern: &FramePattern| {
             let functions = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
-            functions.into_iter().any(|function| (pattern.matches)(&format!("!{function}")))
+            functions.into_iter().any(|function| pattern.is_match(&format!("!{function}")))
         };
         let hit = |waiver: &Waiver| match &waiver.matches {
             WaiverMatch::Leak(id) => *id == leak.id,

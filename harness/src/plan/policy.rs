@@ -8,8 +8,9 @@ use memgate_analysis::{
     Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern,
     Waiver, WaiverMatch,
 };
-use memgate_config::{Baseline, MeasureJava, Threshold, Until, WaiverTarget};
+use memgate_config::{Baseline, FrameGlob, MeasureJava, Threshold, Until, WaiverTarget};
 use memgate_model::{Level, Per};
+use memgate_reports::{readable, short};
 
 use super::Settings;
 
@@ -105,10 +106,7 @@ fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
             WaiverTarget::Leak(id) => WaiverMatch::Leak(id.clone()),
             WaiverTarget::Frame(glob) => {
                 let compiled = glob.clone();
-                WaiverMatch::Frame(FramePattern::new(glob.text(), move |frame| {
-                    let (module, function) = frame.split_once('!').unwrap_or(("", frame));
-                    compiled.matches(module, (!function.is_empty()).then_some(function))
-                }))
+                WaiverMatch::Frame(FramePattern::new(glob.text(), move |frame| names_frame(&compiled, frame)))
             }
             WaiverTarget::Class(glob) => WaiverMatch::Class(text_pattern(glob)),
             WaiverTarget::Holder(glob) => WaiverMatch::Holder(text_pattern(glob)),
@@ -124,6 +122,19 @@ fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
             Until::Never => None,
         },
     }
+}
+
+/// Does the pattern name `module!function`, or the function as a report writes it? A title names it without name space
+/// and parameters, so that a pattern with a wildcard would match too much there.
+fn names_frame(glob: &FrameGlob, frame: &str) -> bool {
+    let (module, function) = frame.split_once('!').unwrap_or(("", frame));
+    if function.is_empty() {
+        return glob.matches(module, None);
+    }
+    let names = |function: &str| glob.matches(module, Some(function));
+    // Java's names are written as they are.
+    names(function)
+        || !module.is_empty() && (names(&readable(function)) || glob.is_name() && names(&short(function)))
 }
 
 fn text_pattern(glob: &memgate_config::Glob) -> TextPattern {
@@ -201,6 +212,31 @@ mod tests {
         let policy = policy(&settings, false, world().today);
         let lacks = |suite: &str| policy.lacks_figure(suite, "", Metric::OsRss, Per::Suite);
         assert!(!lacks("engine") && lacks("another"), "a baseline without the suite is no limit, and said");
+    }
+
+    #[test]
+    fn a_frame_that_is_copied_from_a_report_names_its_function_and_no_other() {
+        let grow = "engine!tiles::(anonymous namespace)::Cache::grow(std::__cxx11::basic_string<char, \
+                    std::char_traits<char>, std::allocator<char> > const&)";
+        for (pattern, frame, is_named) in [
+            ("tiles::Cache::grow", grow, true),
+            ("engine!tiles::Cache::grow", grow, true),
+            ("tiles::(anonymous namespace)::Cache::grow(std::string const&)", grow, true),
+            ("tiles::Cache::*", grow, false),
+            ("grow", grow, false),
+            ("other!tiles::Cache::grow", grow, false),
+            ("tiles::Cache::grow", "engine!tiles::Cache::grown()", false),
+            ("a test", "!com.example.Tests.this is a test", false),
+            ("libdriver.so!*", "libdriver.so!", true),
+        ] {
+            let yaml = format!(
+                "version: 1\nproject: p\nsuites:\n  a: {{ run: [a] }}\n\
+                 waivers:\n  - {{ frame: '{pattern}', reason: r, until: never }}\n"
+            );
+            let policy = policy(&settings(&yaml), false, world().today);
+            let WaiverMatch::Frame(waiver) = &policy.waivers[0].matches else { panic!("{pattern}") };
+            assert_eq!(waiver.is_match(frame), is_named, "{pattern} for {frame}");
+        }
     }
 
     #[test]
