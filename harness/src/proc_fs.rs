@@ -130,6 +130,12 @@ fn threads(pid: u32, waits: bool) -> Option<Vec<ThreadEntry>> {
     Some(threads)
 }
 
+/// The number of threads of a process; 0 if it has ended.
+#[must_use]
+pub(crate) fn thread_count(pid: u32) -> u64 {
+    numbers(&folder(pid).join("task")).fold(0, |count, _| count + 1)
+}
+
 /// How long all threads of a process together have waited for a processor that others used; zero if the kernel does not
 /// report it.
 #[must_use]

@@ -25,7 +25,7 @@ pub(super) use interrupt::Interrupts;
 pub(super) use kept::KeptFiles;
 pub(super) use news::News;
 pub(super) use orders::{
-    CopyAtMainEnd, Last, MakeOrders, Orders, Screening, Settle, Watch, of_programs, test_id,
+    CopyAtMainEnd, Last, MakeOrders, Orders, Rest, Screening, Settle, Watch, of_programs, test_id,
 };
 pub(super) use state::{Clocked, Finished, Limit, Overdue, RunState};
 pub(super) use supervise::{Done, Job, at, supervise};

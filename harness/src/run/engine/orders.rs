@@ -4,14 +4,16 @@
 //! → `RunState`. The run never delays a boundary: the recorder's thread itself decides the orders.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use memgate_analysis::{ProcessRecord, stacks_that_grew};
+use memgate_analysis::{OsState, ProcessRecord, stacks_that_grew};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, END_OF_MAIN, EXPLAINS_WHAT_IS_NAMED, Frame, Module, ProcessRole};
 
 use super::news::{News, Seen};
 use crate::names::Mappings;
+use crate::proc_fs;
 use crate::reading::{NO_ROOM, Reading};
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey, Wanted};
 
@@ -161,6 +163,62 @@ impl Settle {
 impl Orders for Settle {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         Reply::of(if self.again(boundary, record) { order::SETTLE } else { 0 })
+    }
+}
+
+/// How long the last execution of a test waits for threads to end.
+const LONGEST_REST: Duration = Duration::from_millis(500);
+
+/// One more execution of a test that grew in threads. At its end, the process has time to end those that end by
+/// themselves. What they held is gone then, and only a leak is left.
+#[derive(Debug)]
+pub(in crate::run) struct Rest {
+    /// `None`: `/proc` does not show the process.
+    pid: Option<u32>,
+    /// Fewest threads at an end of the test.
+    fewest: u64,
+    state: Resting,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Resting {
+    NotYet,
+    Next,
+    Over,
+}
+
+impl Rest {
+    pub(in crate::run) fn of(process: &Process) -> Self {
+        Self { pid: process.visible.then_some(process.hello.pid), fewest: 0, state: Resting::NotYet }
+    }
+
+    /// Whether the test, which is to stop, runs once more.
+    pub(in crate::run) fn begins(&mut self, test: &str, record: &ProcessRecord) -> bool {
+        let ends = record.windows_of(test).filter_map(|window| window.os_end.as_ref());
+        let threads: Vec<u64> = ends.map(OsState::thread_count).collect();
+        let (Some(&fewest), Some(&last)) = (threads.iter().min(), threads.last()) else { return false };
+        if self.state != Resting::NotYet || self.pid.is_none() || last <= fewest {
+            return false;
+        }
+        (self.fewest, self.state) = (fewest, Resting::Next);
+        true
+    }
+
+    /// At the end of that execution: waits. Afterwards this end is to be measured again.
+    pub(in crate::run) fn is_taken(&mut self) -> bool {
+        let Some(pid) = self.pid.filter(|_| self.state == Resting::Next) else { return false };
+        self.state = Resting::Over;
+        let began = Instant::now();
+        // No event shows that a thread of another process ends.
+        while proc_fs::thread_count(pid) > self.fewest && began.elapsed() < LONGEST_REST {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Whether it has waited.
+    pub(in crate::run) fn is_over(&self) -> bool {
+        self.state == Resting::Over
     }
 }
 

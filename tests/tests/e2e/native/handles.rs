@@ -414,6 +414,34 @@ fn what_is_kept_of_an_ended_thread_is_a_leak_if_nobody_gave_it_up() {
     }
 }
 
+/// Regression: a test whose threads end by themselves after it leaked, now and then, the threads and what they held.
+#[test]
+fn threads_that_end_by_themselves_after_their_test_are_no_leak() {
+    let suite = samples::own_suite(
+        "later",
+        r#"#include <gtest/gtest.h>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <unistd.h>
+static std::atomic<int> executions;
+// Its memory and itself are there until no test has run for a while.
+static void ends_later() {
+    void* held = malloc(40);
+    asm volatile("" : : "r"(held) : "memory");
+    for (int seen = -1; seen != executions; usleep(60000)) seen = executions;
+    free(held);
+}
+TEST(Later, Ends) { ++executions; std::thread(ends_later).detach(); }
+TEST(Later, Stays) { std::thread([] { for (;;) pause(); }).detach(); }
+"#,
+    );
+    let run = Project::new("later").run(&suite);
+    run.ends_with(1);
+    let verdicts = ["Later.Ends", "Later.Stays"].map(|test| run.test(test).verdict);
+    assert_eq!(verdicts, [Verdict::Pass, Verdict::Fail], "{run}");
+}
+
 /// The tests open descriptors so fast that all would be used up long before two seconds have passed.
 #[test]
 fn a_leak_is_told_before_the_process_has_no_more_descriptors() {

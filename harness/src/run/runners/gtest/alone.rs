@@ -14,8 +14,8 @@ use super::{longest, patience};
 use crate::exit::ExpectedError;
 use crate::proc_fs;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Last, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
-    elapsed, of_programs, options_of, silent, supervise,
+    Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Rest, RunState, Settle, Stopped,
+    cannot_run_again, elapsed, of_programs, options_of, silent, supervise,
 };
 use crate::run::runners::framework::Suite;
 use crate::session::facts::ConfirmationFacts;
@@ -111,7 +111,7 @@ fn job(
     let (policy, settles) = (context.plan.policy.clone(), !context.plan.settle.is_zero());
     let holders = context.plan.holders;
     let began = Instant::now();
-    let orders = of_programs(move |_| {
+    let orders = of_programs(move |process| {
         let confirmation =
             Confirmation::new(&policy, &name, &test).with_descriptors(proc_fs::most_descriptors());
         let confirmation = match lasts {
@@ -119,7 +119,8 @@ fn job(
             Lasts::NoLonger(_) => confirmation,
         };
         let (test, settle, last) = (test.clone(), Settle::new(settles), Last::new(holders));
-        Confirming { test, confirmation, lasts, began, settle, last }
+        let rest = Rest::of(process);
+        Confirming { test, confirmation, lasts, began, settle, rest, last }
     });
     Job::new(launch, options, Clocked::Alone, Limit::Ends(longest)).with(orders)
 }
@@ -132,6 +133,7 @@ struct Confirming {
     /// When its process started.
     began: Instant,
     settle: Settle,
+    rest: Rest,
     last: Last,
 }
 
@@ -143,7 +145,8 @@ impl Orders for Confirming {
         if runs_without(&self.test, boundary, record) {
             return Reply::of(order::STOP);
         }
-        if self.settle.again(boundary, record) {
+        let rested = self.rest.is_taken();
+        if self.settle.again(boundary, record) || rested {
             return Reply::of(order::SETTLE);
         }
         let elapsed = match self.lasts {
@@ -152,12 +155,12 @@ impl Orders for Confirming {
         };
         let next = self.confirmation.observe(record, elapsed);
         let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
-        match next {
-            // A test that has begun may need only a few more executions for a verdict, so it first runs its minimum.
-            _ if is_over && self.confirmation.ran_its_least() => self.last.reply(record),
-            Next::Continue | Next::Explain => Reply::default(),
-            Next::Stop => self.last.reply(record),
+        // A test that has begun may need only a few more executions for a verdict, so it first runs its minimum.
+        let stops = next == Next::Stop || is_over && self.confirmation.ran_its_least() || self.rest.is_over();
+        if !stops || self.rest.begins(&self.test, record) {
+            return Reply::default();
         }
+        self.last.reply(record)
     }
 }
 
