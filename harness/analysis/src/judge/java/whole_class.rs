@@ -6,7 +6,8 @@ use memgate_model::{
     Area, Leak, LeakKind, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
 };
 
-use super::{Screened, class_of, passed};
+use super::screened::Screened;
+use super::{class_of, passed};
 use crate::input::SuiteInput;
 use crate::judge::context::JudgeContext;
 use crate::judge::judgement::{Executions, Judgement, applied};
