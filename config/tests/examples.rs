@@ -202,30 +202,6 @@ fn the_waivers_file_comes_after_the_ones_written_by_hand() {
 }
 
 #[test]
-fn waivers_name_leaks_by_id_frame_class_and_holder() {
-    let leak: memgate_model::Leak = serde_json::from_value(serde_json::json!({
-        "id": "n1-5f1c09a2b47d1e03", "kind": "java", "title": "", "bytes_per_iteration": 1.0, "count_per_iteration": 1.0,
-        "class": "com.example.Tile",
-        "frames": [{ "function": "MapCache::insert(Tile const&)", "file": null, "line": null, "module": "engine_tests", "offset": 1, "inlined": false }],
-        "holder": [{ "kind": "static", "owner": "com.example.Registry", "name": "cache", "class": "java.util.HashMap" }]
-    }))
-    .unwrap();
-    for (entry, names) in [
-        ("leak: n1-5f1c09a2b47d1e03", true),
-        ("leak: n1-0000000000000000", false),
-        ("frame: \"engine_*!MapCache::*\"", true),
-        ("frame: \"MapCache::remove*\"", false),
-        ("class: com.example.*", true),
-        ("class: Tile", false),
-        ("holder: \"*.Registry.cache\"", true),
-        ("holder: \"*.Registry.map\"", false),
-    ] {
-        let config = parse(&format!("version: 1\nwaivers:\n  - {entry}\n    reason: r\n    until: never\n"));
-        assert_eq!(config.waivers[0].target.names(&leak), names, "{entry}");
-    }
-}
-
-#[test]
 fn mail_servers_are_named_by_their_scheme() {
     for (server, host, port, encryption, user, from) in [
         (

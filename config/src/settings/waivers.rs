@@ -1,7 +1,5 @@
 //! `waivers`: known leaks that are accepted, for a reason and for a time.
 
-use memgate_model::{HolderStep, Leak};
-
 use crate::read::{At, Reader, table};
 use crate::source::{Place, Span};
 pub use crate::value::date::Until;
@@ -59,7 +57,7 @@ pub struct Waiver {
     pub target: WaiverTarget,
     /// The tests that it is limited to; `None`: it applies to all tests.
     pub test: Option<TestGlob>,
-    /// The most that it accepts, as [`Leak::amount`]; `None`: any amount.
+    /// The most that it accepts, as [`memgate_model::Leak::amount`]; `None`: any amount.
     pub up_to: Option<f64>,
     /// Reason for accepting it.
     pub reason: String,
@@ -82,24 +80,6 @@ pub enum WaiverTarget {
     Class(Glob),
     /// Leaks with a matching step in their holder path.
     Holder(Glob),
-}
-
-impl WaiverTarget {
-    /// Does it name this leak? Dates are not checked.
-    #[must_use]
-    pub fn names(&self, leak: &Leak) -> bool {
-        match self {
-            Self::Leak(id) => leak.id == *id,
-            Self::Frame(glob) => {
-                leak.frames.iter().any(|frame| glob.matches(&frame.module, frame.function.as_deref()))
-            }
-            Self::Class(glob) => leak.class.as_deref().is_some_and(|class| glob.matches(class)),
-            Self::Holder(glob) => {
-                let holds = |step: &HolderStep| step.names(leak.kind).iter().any(|name| glob.matches(name));
-                leak.holder.iter().any(holds)
-            }
-        }
-    }
 }
 
 impl std::fmt::Display for WaiverTarget {
