@@ -27,11 +27,10 @@ pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, e
 
 pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
 /// Stored data about a commit: 1 its first parent, 2 a commit whose first parent it is, 3 a run that measured it, or
-/// uncommitted changes based on it (their keys begin with `run-`; only letters compare equally in all databases).
+/// uncommitted changes based on it.
 pub(super) const COMMIT: &str = "SELECT CAST(1 AS BIGINT), parent FROM revision WHERE project_id = $1 AND sha = $2 \
      UNION ALL SELECT 2, sha FROM revision WHERE project_id = $1 AND parent = $2 \
-     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2 \
-     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key >= 'run' AND commit_key < 'rus' AND sha = $2";
+     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND sha = $2";
 /// A commit and its ancestors, up to a number. A join would need statistics for its plan, which a new database lacks.
 pub(super) const BACK: &str = "WITH RECURSIVE back (sha, parent, depth) AS ( \
      SELECT sha, parent, CAST(1 AS BIGINT) FROM revision WHERE project_id = $1 AND sha = $2 \
