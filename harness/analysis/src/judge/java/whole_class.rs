@@ -33,48 +33,36 @@ pub(super) fn entry(
     if members.is_empty() {
         return None;
     }
-    let alone = members.iter().any(|i| suite.confirmations.contains_key(&runs[*i].0));
+    let repeated: Vec<&TestReport> = members
+        .iter()
+        .filter(|i| suite.confirmations.contains_key(&runs[**i].0))
+        .map(|i| &reports[*i])
+        .collect();
     let told =
         members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
-    let mut judgement = Judgement::default();
-    match suite.confirmations.get(class) {
+    let mut judgement = match suite.confirmations.get(class) {
         Some(confirmation) => {
-            let repeated = members.iter().filter(|i| suite.confirmations.contains_key(&runs[**i].0));
-            let repeated: Vec<&TestReport> = repeated.map(|i| &reports[*i]).collect();
             let leaks = repeated.iter().flat_map(|test| &test.leaks);
             context.waivers.enter_class(&suite.name, class, leaks);
             let mut test =
                 TestJudge { context, suite: &suite.name, id: class, judgement: Judgement::default() };
             test.confirmed(suite, confirmation, screened.repeated_for(Some(class)));
             if told {
-                judgement = test.beside_its_tests(&repeated)?;
-            } else {
-                judgement = test.judgement;
-                if is_left_by_its_tests(&judgement, &repeated) {
-                    return None;
-                }
-                // Waived and allowed leaks are listed in the tests that leave them.
-                let is_listed = |leak: &Leak| {
-                    repeated.iter().flat_map(|test| &test.leaks).any(|known| is_same_leak(known, leak))
-                };
-                if judgement.verdict() == Verdict::Pass && judgement.leaks.iter().all(is_listed) {
-                    members.iter().for_each(|i| reports[*i].confirmed = true);
-                    return None;
-                }
-            }
-        }
-        None if alone || told => return None,
-        None => {
-            if let Some(suspect) = screened.suspect(Some(class)) {
-                judgement.left = suspect.seen();
-                judgement.unconfirmed_in_rounds(context.policy, "it was not run alone");
-            } else if screened.failing.contains(class) {
-                judgement.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
-            } else {
+                test.beside_its_tests(&repeated)?
+            } else if is_left_by_its_tests(&test.judgement, &repeated) {
                 return None;
+            } else if test.judgement.verdict() == Verdict::Pass
+                && test.judgement.leaks.iter().all(|leak| is_leak_of(leak, &repeated))
+            {
+                members.iter().for_each(|i| reports[*i].confirmed = true);
+                return None;
+            } else {
+                test.judgement
             }
         }
-    }
+        None if told || !repeated.is_empty() => return None,
+        None => not_repeated(context, class, screened)?,
+    };
     judgement.against_base(context.policy, &suite.name, class);
     let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
     let entry =
@@ -89,6 +77,25 @@ pub(super) fn entry(
         }
     }
     Some(entry)
+}
+
+/// The judgement on a class that was not run alone; `None`: it is no suspect, and was screened.
+fn not_repeated(context: &JudgeContext<'_>, class: &str, screened: &Screened<'_>) -> Option<Judgement> {
+    let mut judgement = Judgement::default();
+    if let Some(suspect) = screened.suspect(Some(class)) {
+        judgement.left = suspect.seen();
+        judgement.unconfirmed_in_rounds(context.policy, "it was not run alone");
+    } else if screened.failing.contains(class) {
+        judgement.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
+    } else {
+        return None;
+    }
+    Some(judgement)
+}
+
+/// Do the tests of a class list this leak? Waived and allowed leaks are listed too.
+fn is_leak_of(leak: &Leak, tests: &[&TestReport]) -> bool {
+    tests.iter().flat_map(|test| &test.leaks).any(|known| is_same_leak(known, leak))
 }
 
 /// Do its tests alone leave everything that a class leaves above its limits? Then each of them is judged by its own
@@ -199,8 +206,7 @@ fn leaks_beside(leaks: Vec<Leak>, tests: &[&TestReport]) -> Vec<Leak> {
     let is_left = |of: f64, left: f64| left > LEFT_SHARE * of;
     // A leak with the same id and the same number of objects is the same leak. Its strings and arrays may count in one
     // run and be too irregular in the other.
-    let is_known =
-        |leak: &Leak| tests.iter().flat_map(|test| &test.leaks).any(|known| is_same_leak(known, leak));
+    let is_known = |leak: &Leak| is_leak_of(leak, tests);
     let is_counted = |leak: &Leak| leak.count_per_iteration > 0.0 && is_known(leak);
     // A block that comes with few executions: how many each test leaves alone is known too vaguely to be subtracted.
     let is_rare = |leak: &Leak| leak.kind == LeakKind::Native && leak.count_per_iteration < 1.0;
