@@ -68,17 +68,10 @@ fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits,
     let mut leaks: BTreeMap<String, Leak> = BTreeMap::new();
     for dump in &check.dumps {
         let of = if several { format!(" of process {}", dump.process) } else { String::new() };
-        let seen = match &dump.seen {
-            Ok(seen) => seen,
-            Err(why) => {
-                judgement.raise(Verdict::Error, format!("the heap dump{of} {why}"));
-                continue;
-            }
-        };
-        not_measured(seen, limits, &of, judgement);
-        of_leaks(context, seen, limits, &of, (judgement, &mut leaks));
-        of_classes(context, seen, limits, &of, (judgement, &mut leaks));
-        of_bitmaps(context, seen, limits, &of, (judgement, &mut leaks));
+        match &dump.seen {
+            Ok(seen) => DumpJudge { context, seen, limits, of, judgement, leaks: &mut leaks }.judge(),
+            Err(why) => judgement.raise(Verdict::Error, format!("the heap dump{of} {why}")),
+        }
     }
     judgement.leaks = leaks.into_values().collect();
     let readable = || check.dumps.iter().filter_map(|dump| dump.seen.as_ref().ok());
@@ -93,123 +86,112 @@ fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits,
     }
 }
 
-/// Reports what a dump cannot show.
-fn not_measured(seen: &HeapSeen, limits: &HeapLimits, of: &str, judgement: &mut Judgement) {
-    if let Some(why) = &seen.truncated {
-        judgement.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
-    }
-    for mistake in &seen.mistakes {
-        judgement.raise(Verdict::Error, format!("{mistake}: correct the rules file (heap dump{of})"));
-    }
-    if seen.held_by_nothing > 0 && limits.leaks.is_some() {
-        let objects = format_counted(float(seen.held_by_nothing), "object");
-        let what = format!(
-            "{objects} of the heap dump{of} are over, and no reference that memgate follows holds them"
-        );
-        judgement.raise(Verdict::Warn, format!("{what}: soft references, or the virtual machine itself"));
-    }
-    if seen.not_looked_at > 0 && limits.leaks.is_some() {
-        let more = format_counted(float(seen.not_looked_at), "leaking object");
-        judgement.raise(
-            Verdict::Error,
-            format!("{more} of the heap dump{of} were not looked at: there are too many"),
-        );
-    }
+/// One dump while it is being judged.
+struct DumpJudge<'a, 'p> {
+    context: &'a mut JudgeContext<'p>,
+    seen: &'a HeapSeen,
+    limits: &'a HeapLimits,
+    /// Names the process, if there are several.
+    of: String,
+    judgement: &'a mut Judgement,
+    /// Leaks of all dumps so far, by their id.
+    leaks: &'a mut BTreeMap<String, Leak>,
 }
 
-fn of_leaks(
-    context: &mut JudgeContext<'_>,
-    seen: &HeapSeen,
-    limits: &HeapLimits,
-    of: &str,
-    (judgement, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
-) {
-    let mut counted = 0;
-    for found in &seen.leaks {
-        let mut leak = shown(found);
-        context.waivers.cover_java(&mut leak);
-        if leak.waiver.is_none() {
+impl DumpJudge<'_, '_> {
+    fn judge(mut self) {
+        self.not_measured();
+        self.leaks();
+        self.classes();
+        self.bitmaps();
+    }
+
+    /// Reports what a dump cannot show.
+    fn not_measured(&mut self) {
+        let Self { seen, limits, of, judgement, .. } = self;
+        if let Some(why) = &seen.truncated {
+            judgement.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
+        }
+        for mistake in &seen.mistakes {
+            judgement.raise(Verdict::Error, format!("{mistake}: correct the rules file (heap dump{of})"));
+        }
+        if seen.held_by_nothing > 0 && limits.leaks.is_some() {
+            let objects = format_counted(float(seen.held_by_nothing), "object");
+            let what = format!(
+                "{objects} of the heap dump{of} are over, and no reference that memgate follows holds them"
+            );
+            judgement.raise(Verdict::Warn, format!("{what}: soft references, or the virtual machine itself"));
+        }
+        if seen.not_looked_at > 0 && limits.leaks.is_some() {
+            let more = format_counted(float(seen.not_looked_at), "leaking object");
+            judgement.raise(
+                Verdict::Error,
+                format!("{more} of the heap dump{of} were not looked at: there are too many"),
+            );
+        }
+    }
+
+    fn leaks(&mut self) {
+        let mut counted = 0;
+        for found in &self.seen.leaks {
+            if self.is_waived(shown(found)) {
+                continue;
+            }
             match &found.library {
-                Some(name) => {
-                    judgement.raise(
-                        Verdict::Warn,
-                        format!("{} is a known leak of a library ({name})", found.class),
-                    );
-                }
+                Some(name) => self
+                    .judgement
+                    .raise(Verdict::Warn, format!("{} is a known leak of a library ({name})", found.class)),
                 None => counted += 1,
             }
         }
-        join(leaks, leak);
-    }
-    if let Some(allowed) = limits.leaks.filter(|allowed| counted > *allowed) {
-        let leaks = format_counted(float(counted), "leak");
-        judgement.raise(Verdict::Fail, format!("{leaks} in the heap dump{of} (allowed {allowed})"));
-    }
-}
-
-fn of_classes(
-    context: &mut JudgeContext<'_>,
-    seen: &HeapSeen,
-    limits: &HeapLimits,
-    of: &str,
-    (judgement, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
-) {
-    for (class, allowed) in &limits.class {
-        let Some((objects, bytes)) = seen.classes.get(class).copied() else {
-            let what = format!("the heap dump{of} knows no class {class}: was it loaded, is the name right?");
-            judgement.raise(Verdict::Warn, what);
-            continue;
-        };
-        if objects <= *allowed {
-            continue;
+        if let Some(allowed) = self.limits.leaks.filter(|allowed| counted > *allowed) {
+            self.fail(&format_counted(float(counted), "leak"), &allowed.to_string());
         }
-        let title = format!("{} × {class}", format_count(float(objects)));
-        let mut leak = Leak {
-            class: Some(class.clone()),
-            ..leak(heap_class_id(class), title, (float(bytes), float(objects)))
-        };
-        context.waivers.cover_java(&mut leak);
-        if leak.waiver.is_none() {
-            let count = format_count(float(objects));
-            judgement
-                .raise(Verdict::Fail, format!("{count} × {class} in the heap dump{of} (allowed {allowed})"));
-        }
-        join(leaks, leak);
     }
-}
 
-fn of_bitmaps(
-    context: &mut JudgeContext<'_>,
-    seen: &HeapSeen,
-    limits: &HeapLimits,
-    of: &str,
-    (judgement, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
-) {
-    let Some(allowed) = limits.bitmaps else { return };
-    let Some((bytes, count)) = seen.bitmaps else {
-        let what = format!("the heap dump{of} knows no class {BITMAP}: pictures are those of Android");
-        return judgement.raise(Verdict::Warn, what);
-    };
-    if bytes <= allowed {
-        return;
+    fn classes(&mut self) {
+        for (class, allowed) in &self.limits.class {
+            let Some((objects, bytes)) = self.seen.classes.get(class).copied() else {
+                let of = &self.of;
+                let what =
+                    format!("the heap dump{of} knows no class {class}: was it loaded, is the name right?");
+                self.judgement.raise(Verdict::Warn, what);
+                continue;
+            };
+            let title = format!("{} × {class}", format_count(float(objects)));
+            let leak = leak(heap_class_id(class), title.clone(), (float(bytes), float(objects)));
+            if objects > *allowed && !self.is_waived(Leak { class: Some(class.clone()), ..leak }) {
+                self.fail(&title, &allowed.to_string());
+            }
+        }
     }
-    let pictures = format_counted(float(count), "picture");
-    let size = format_bytes(float(bytes));
-    let mut leak = Leak {
-        class: Some(BITMAP.to_owned()),
-        ..leak(
-            heap_class_id("bytes of pictures"),
-            format!("{pictures} of {size}"),
-            (float(bytes), float(count)),
-        )
-    };
-    context.waivers.cover_java(&mut leak);
-    if leak.waiver.is_none() {
-        let allowed = format_bytes(float(allowed));
-        judgement
-            .raise(Verdict::Fail, format!("{pictures} of {size} in the heap dump{of} (allowed {allowed})"));
+
+    fn bitmaps(&mut self) {
+        let Some(allowed) = self.limits.bitmaps else { return };
+        let Some((bytes, count)) = self.seen.bitmaps else {
+            let of = &self.of;
+            let what = format!("the heap dump{of} knows no class {BITMAP}: pictures are those of Android");
+            return self.judgement.raise(Verdict::Warn, what);
+        };
+        let title = format!("{} of {}", format_counted(float(count), "picture"), format_bytes(float(bytes)));
+        let leak = leak(heap_class_id("bytes of pictures"), title.clone(), (float(bytes), float(count)));
+        if bytes > allowed && !self.is_waived(Leak { class: Some(BITMAP.to_owned()), ..leak }) {
+            self.fail(&title, &format_bytes(float(allowed)));
+        }
     }
-    join(leaks, leak);
+
+    /// Lists a leak. Does a waiver cover it?
+    fn is_waived(&mut self, mut leak: Leak) -> bool {
+        self.context.waivers.cover_java(&mut leak);
+        let is_waived = leak.waiver.is_some();
+        join(self.leaks, leak);
+        is_waived
+    }
+
+    fn fail(&mut self, what: &str, allowed: &str) {
+        let of = &self.of;
+        self.judgement.raise(Verdict::Fail, format!("{what} in the heap dump{of} (allowed {allowed})"));
+    }
 }
 
 /// Joins equal leaks of several processes.
