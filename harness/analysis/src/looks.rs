@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 
-use memgate_model::{Metric, Per};
+use memgate_model::Metric;
 use memgate_wire::{FdEntry, OsSample};
 
-use crate::policy::{GatePolicy, smallest_limit};
+use crate::policy::{GatePolicy, is_limited};
 use crate::record::{OsName, OsState, ProcessRecord, Unclear, Window};
 use crate::stats::float;
 
@@ -192,12 +192,8 @@ pub(crate) fn unmeasured_resident(
     test: &str,
     policy: &GatePolicy,
 ) -> Option<String> {
-    let has_limit = |metric| {
-        [Per::Iteration, Per::Test]
-            .iter()
-            .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some())
-    };
-    let metric = [Metric::OsRss, Metric::OsPss].into_iter().find(|metric| has_limit(*metric))?;
+    let metric =
+        [Metric::OsRss, Metric::OsPss].into_iter().find(|metric| is_limited(policy, suite, test, *metric))?;
     (window.shared_look.is_some() || window.started_unseen).then(|| {
         format!("not measured: {metric} was not looked at after each test when this was recorded; run it again with this limit")
     })

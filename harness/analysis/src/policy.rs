@@ -189,6 +189,11 @@ pub(crate) fn smallest_limit(
     thresholds(policy, suite, test, metric, per).into_iter().map(|t| t.limit).min_by(f64::total_cmp)
 }
 
+/// Is a metric of a test limited, per iteration or per execution?
+pub(crate) fn is_limited(policy: &GatePolicy, suite: &str, test: &str, metric: Metric) -> bool {
+    [Per::Iteration, Per::Test].iter().any(|per| smallest_limit(policy, suite, test, metric, *per).is_some())
+}
+
 /// Thresholds for the tests that its pattern matches.
 #[derive(Debug, Clone)]
 pub struct Rule {

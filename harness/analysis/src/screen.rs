@@ -10,7 +10,7 @@ use memgate_wire::ErrorCode;
 use crate::groups::OsKind;
 use crate::looks;
 use crate::own_tests;
-use crate::policy::{GatePolicy, smallest_limit};
+use crate::policy::{GatePolicy, is_limited, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
 
@@ -240,21 +240,13 @@ pub(crate) fn unmeasured_mappings(
     test: &str,
     policy: &GatePolicy,
 ) -> Option<String> {
-    let metric = Metric::NativeMappedBytes;
-    let has_limit = [Per::Iteration, Per::Test]
-        .iter()
-        .any(|per| smallest_limit(policy, suite, test, metric, *per).is_some());
-    (window.mappings_lost && has_limit).then(|| MAPPINGS_LOST.to_owned())
+    (window.mappings_lost && is_limited(policy, suite, test, Metric::NativeMappedBytes))
+        .then(|| MAPPINGS_LOST.to_owned())
 }
 
 /// The metrics with a limit, of descriptors and threads.
 pub(crate) fn limited_handles(policy: &GatePolicy, suite: &str, test: &str) -> impl Iterator<Item = Metric> {
-    let has_limit = |metric: &Metric| {
-        [Per::Iteration, Per::Test]
-            .iter()
-            .any(|per| smallest_limit(policy, suite, test, *metric, *per).is_some())
-    };
-    [Metric::OsFds, Metric::OsThreads].into_iter().filter(has_limit)
+    [Metric::OsFds, Metric::OsThreads].into_iter().filter(|metric| is_limited(policy, suite, test, *metric))
 }
 
 /// Why descriptors and threads of `window` cannot be checked against their limits. `None`: they can, or have no limits.

@@ -10,7 +10,6 @@ use super::leaks::{self, os_left};
 use super::one_test::TestJudge;
 use crate::groups::{Places, held};
 use crate::input::ProcessInput;
-use crate::policy::smallest_limit;
 use crate::record::Window;
 use crate::screen::{left, left_between, too_much, undecided};
 
@@ -20,8 +19,9 @@ impl TestJudge<'_, '_> {
         let unwaived = self.left_by_group(process, window);
         let more_than_allowed = |of: fn(Range) -> f64| {
             Metric::ALL.into_iter().any(|metric| {
-                let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration);
-                limit.zip(unwaived.get(&metric)).is_some_and(|(limit, range)| of(*range) > limit)
+                self.smallest_limit(metric)
+                    .zip(unwaived.get(&metric))
+                    .is_some_and(|(limit, range)| of(*range) > limit)
             })
         };
         if more_than_allowed(|range| range.low) {

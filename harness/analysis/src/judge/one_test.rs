@@ -27,10 +27,19 @@ impl<'c, 'p> TestJudge<'c, 'p> {
         thresholds(self.context.policy, self.suite, self.id, metric, per)
     }
 
+    /// Has the rule for a metric a limit per iteration?
+    pub(super) fn has_limit(&self, metric: Metric) -> bool {
+        !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty()
+    }
+
+    /// The smallest threshold of a metric per iteration.
+    pub(super) fn smallest_limit(&self, metric: Metric) -> Option<f64> {
+        smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration)
+    }
+
     /// Does the value exceed what an iteration may leave?
     pub(super) fn is_too_much(&self, metric: Metric, value: f64) -> bool {
-        let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration);
-        limit.is_some_and(|limit| value > limit)
+        self.smallest_limit(metric).is_some_and(|limit| value > limit)
     }
 
     /// Lists a leak. `frame_names`: names that waivers of frames must match. Returns whether a waiver covers it.

@@ -133,9 +133,7 @@ impl TestJudge<'_, '_> {
         for metric in Metric::of(Area::Os, &[Kind::Resident]) {
             let states = groups::os_states(windows);
             let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
-            let has_limit =
-                !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty();
-            if has_limit && !values.is_empty() {
+            if self.has_limit(metric) && !values.is_empty() {
                 self.hold(&Measured::of_os(metric, values, 0.0), allowed);
             }
         }

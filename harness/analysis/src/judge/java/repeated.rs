@@ -18,7 +18,7 @@ use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::{self, DIRECT_BUFFER, Findings, JavaLeak, JavaSuspect, LeakedThreads, Noise};
 use crate::measured::unusable;
-use crate::policy::{AS_MUCH, smallest_limit};
+use crate::policy::AS_MUCH;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
@@ -308,9 +308,7 @@ impl TestJudge<'_, '_> {
 
     /// Classes that are undecided: a warning if no other leak was found.
     fn inconclusive(&mut self, findings: &Findings, is_open: bool) {
-        let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects].into_iter().any(|metric| {
-            !self.context.policy.limits(self.suite, self.id, metric, Per::Iteration).is_empty()
-        });
+        let limited = self.has_limit(Metric::JavaLiveBytes) || self.has_limit(Metric::JavaLiveObjects);
         if !limited || findings.open.is_empty() {
             return;
         }
@@ -366,9 +364,9 @@ impl TestJudge<'_, '_> {
 
     /// Does a counter grow by more than its smallest limit?
     fn grows(&self, metric: Metric, values: &[f64], allowed: Allowed) -> bool {
-        smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration).is_some_and(
-            |limit| judge_series(values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows,
-        )
+        self.smallest_limit(metric).is_some_and(|limit| {
+            judge_series(values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows
+        })
     }
 
     /// A warning: it is unknown whether more bytes come.
@@ -398,7 +396,7 @@ impl TestJudge<'_, '_> {
     ) -> Vec<String> {
         let unseen = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded]).filter(|metric| !saw(*metric));
         let growing = unseen.filter_map(|metric| {
-            let limit = smallest_limit(self.context.policy, self.suite, self.id, metric, Per::Iteration)?;
+            let limit = self.smallest_limit(metric)?;
             let growth =
                 judge_series(&java::values(windows, metric), Allowed { limit, block: 1.0, ..allowed });
             (growth.finding == Finding::Grows).then(|| format_amount(metric, growth.slope.slope))
@@ -408,8 +406,7 @@ impl TestJudge<'_, '_> {
 
     /// A warning, unless something else leaks: it is unknown whether more threads come.
     fn may_fill_a_pool(&mut self, threads: &[f64], warm_up: usize) {
-        let limits = self.context.policy.limits(self.suite, self.id, Metric::JavaThreads, Per::Iteration);
-        if limits.is_empty() {
+        if !self.has_limit(Metric::JavaThreads) {
             return;
         }
         let (times, more) = java::started(threads, warm_up);
