@@ -19,7 +19,7 @@ use crate::rare;
 use crate::record::{Mapped, OsState, ProcessRecord, Window, sum};
 use crate::resolve::ByAddress;
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
-use crate::stats::float;
+use crate::stats::{add, float};
 
 /// A run in company ends after this many executions of tests, to keep its record small.
 const MOST_WINDOWS: usize = 100_000;
@@ -168,8 +168,8 @@ pub(crate) fn seen_again(
     let grown: Vec<Series> =
         series(test, &mut places).into_iter().filter(|s| ids.contains(&s.place.id)).collect();
     for series in &grown {
-        seen.bytes.iter_mut().zip(&series.bytes).for_each(|(sum, bytes)| *sum += bytes);
-        seen.counts.iter_mut().zip(&series.counts).for_each(|(sum, count)| *sum += count);
+        add(&mut seen.bytes, &series.bytes);
+        add(&mut seen.counts, &series.counts);
     }
     seen.block = smallest_block(&grown);
     seen

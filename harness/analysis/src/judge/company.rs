@@ -20,7 +20,7 @@ use crate::measured::unusable;
 use crate::native_holders::Holding;
 use crate::record::{Names, ProcessRecord, Window, sum};
 use crate::screen::ENOUGH_REPETITIONS;
-use crate::stats::float;
+use crate::stats::{add, float, subtract};
 
 /// What glibc allocates for the next 32 functions to run at exit: two words, and four words per function.
 const EXIT_LIST_BYTES: u64 = 8 * (2 + 32 * 4);
@@ -317,8 +317,6 @@ impl<'a> Missing<'a> {
             if judge.list_among(&group, &seen, together) {
                 continue;
             }
-            let add =
-                |sums: &mut Vec<f64>, values: &[f64]| sums.iter_mut().zip(values).for_each(|(s, v)| *s += v);
             add(&mut total, &seen.bytes);
             add(&mut counts, &seen.counts);
             block = block.min(seen.block);
@@ -347,7 +345,7 @@ impl<'a> Missing<'a> {
         let (verdict, mut listed) = (judge.judgement.verdict(), false);
         for OsLeak { counts, leak, .. } in judge.os_leaks(together, &windows, kind, allowed) {
             if leak.waiver.is_some() {
-                total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+                subtract(&mut total, &counts);
             } else if own.contains(&leak.id) {
                 judge.judgement.leaks.push(leak);
                 listed = true;

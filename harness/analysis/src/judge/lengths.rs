@@ -20,7 +20,7 @@ use crate::native_holders::Holding;
 use crate::record::{ProcessEnd, sum};
 use crate::screen::{MAPPINGS_LOST, too_much};
 use crate::signature::{Place, id_of_several};
-use crate::stats::float;
+use crate::stats::{add, float};
 
 /// Fewer different lengths give no useful slope.
 const MIN_LENGTHS: usize = 3;
@@ -115,8 +115,6 @@ impl<'a> Lengths<'a> {
         let last = |group: &Group| group.bytes.last().copied().unwrap_or_default();
         together.sort_by(|(_, a), (_, b)| last(b).total_cmp(&last(a)));
         all.extend(together.into_iter().reduce(|(at, mut sum), (_, group)| {
-            let add =
-                |sum: &mut [f64], more: &[f64]| sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             add(&mut sum.bytes, &group.bytes);
             add(&mut sum.counts, &group.counts);
             sum.sizes.extend(group.sizes);
@@ -261,8 +259,8 @@ impl TestJudge<'_, '_> {
                 );
             }
             if self.list(leak, &common_names(&group.place, &group.others)) {
-                waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
-                waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, count)| *sum += count);
+                add(&mut waived_bytes, &group.bytes);
+                add(&mut waived_counts, &group.counts);
             } else {
                 unwaived.push(group.bytes);
             }

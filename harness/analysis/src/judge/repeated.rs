@@ -23,7 +23,7 @@ use crate::rare;
 use crate::record::{OsName, ProcessRecord, Window, sum};
 use crate::screen::{os_value, unmeasured_mappings};
 use crate::signature::{Place, id_of_several};
-use crate::stats::{as_f64, float};
+use crate::stats::{add, as_f64, float, subtract};
 
 /// Largest pool that takes one descriptor or thread per execution. Larger numbers are limits of the system, for example
 /// 128 instances of inotify.
@@ -63,54 +63,25 @@ impl TestJudge<'_, '_> {
         let [groups, outside] = [groups, outside].map(|groups| self.put_together(groups, allowed));
         let held = Holding::new(record, self.context.resolve);
         let in_test = id_of_several(self.suite, self.id, "in the test");
-        let sorted = self.sort_groups(&groups, &in_test, &held, allowed);
-        let out_of_it = id_of_several(self.suite, self.id, "outside of it");
-        let outside = self.sort_groups(&outside, &out_of_it, &held, allowed);
-
-        let block = groups::smallest_block(&groups);
-        let is_born = |series: &Series| series.places().all(|place| born.contains(&place.id));
-        // Allocations outside the windows do not belong to the test.
-        let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64], in_test: bool| {
-            for group in sorted.waived.iter().filter(|group| !in_test || is_born(group)) {
-                values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
-            }
-            values
-        };
-        let sum = |of: fn(&Series) -> &[f64], groups: &mut dyn Iterator<Item = &&Series>| {
-            let mut sum = vec![0.0; windows.len()];
-            groups.for_each(|group| sum.iter_mut().zip(of(group)).for_each(|(sum, value)| *sum += value));
-            sum
-        };
-        // The total and what the test itself added.
-        let values = |live: fn(&Counters) -> u64, of: fn(&Series) -> &[f64]| match origins {
-            Some(_) => [
-                sum(of, &mut sorted.unwaived.iter().chain(&outside.unwaived)),
-                sum(of, &mut sorted.unwaived.iter()),
-            ],
-            None => [
-                without(groups::totals(&windows, live), of, false),
-                without(own_doing(&windows, live), of, true),
-            ],
-        };
-        let of_test = |series: &Series| origins.is_some() || is_born(series);
-        let mut judged: Vec<_> = sorted.unwaived.iter().map(|s| Group::of(s, of_test(s))).collect();
-        judged.extend(outside.unwaived.iter().map(|series| Group::of(series, false)));
-        let alone = origins.is_some() || windows.len() == record.windows.len();
-        let ends_itself = record.tells_its_own_tests();
+        let in_test = self.sort_groups(&groups, &in_test, &held, allowed);
+        let outside_id = id_of_several(self.suite, self.id, "outside of it");
+        let outside = self.sort_groups(&outside, &outside_id, &held, allowed);
+        let memory = Memory { windows: &windows, in_test, outside, by_groups: origins.is_some(), born };
         let measured = |metric, [total, own]: [Vec<f64>; 2], groups, block| Measured {
             metric,
             total,
             own: Some(own),
-            alone,
-            ends_itself,
+            alone: memory.by_groups || windows.len() == record.windows.len(),
+            ends_itself: record.tells_its_own_tests(),
             groups,
             block,
             exact: true,
             waived: false,
         };
-        let bytes = values(Counters::live_bytes, |series| &series.bytes);
-        let bytes = measured(Metric::NativeLiveBytes, bytes, judged, block);
-        let allocations = values(Counters::live_allocations, |series| &series.counts);
+        let bytes = memory.values(Counters::live_bytes, |series| &series.bytes);
+        let block = groups::smallest_block(&groups);
+        let bytes = measured(Metric::NativeLiveBytes, bytes, memory.judged(), block);
+        let allocations = memory.values(Counters::live_allocations, |series| &series.counts);
         let allocations = measured(Metric::NativeLiveAllocations, allocations, Vec::new(), 1.0);
         if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
             self.list_culprits(record, &windows[allowed.warm_up..]);
@@ -122,7 +93,7 @@ impl TestJudge<'_, '_> {
             self.hold(&Measured { waived: all_waived, ..measured }, allowed);
         }
         self.judge_system(record, &windows, allowed);
-        sorted.kept.into_iter().chain(outside.kept).collect()
+        memory.in_test.kept.into_iter().chain(memory.outside.kept).collect()
     }
 
     /// Judges descriptors, threads and mappings, and resident memory where it has a limit.
@@ -261,11 +232,11 @@ impl TestJudge<'_, '_> {
             if let Some(OwnHandles { all, of_leaks }) = &mut own {
                 of_others = judge_series(&of_leaks[at], allowed).finding == Finding::Still;
                 if left_out {
-                    all.iter_mut().zip(&of_leaks[at]).for_each(|(value, waived)| *value -= waived);
+                    subtract(all, &of_leaks[at]);
                 }
             }
             if left_out {
-                total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+                subtract(&mut total, &counts);
             }
             if !is_handed && !of_others {
                 self.judgement.leaks.push(leak);
@@ -368,6 +339,50 @@ struct Sorted<'a> {
     kept: Vec<Kept>,
 }
 
+/// The memory of a test over its iterations.
+struct Memory<'a> {
+    windows: &'a [&'a Window],
+    in_test: Sorted<'a>,
+    /// Groups that grow outside of its windows.
+    outside: Sorted<'a>,
+    /// The groups are the total: the program repeats the test together with others.
+    by_groups: bool,
+    /// Places from which one execution allocated and left blocks.
+    born: &'a BTreeSet<String>,
+}
+
+impl<'a> Memory<'a> {
+    /// The total, and what the test itself added. Allocations outside the windows do not belong to the test.
+    fn values(&self, live: fn(&Counters) -> u64, of: fn(&Series) -> &[f64]) -> [Vec<f64>; 2] {
+        if self.by_groups {
+            let mut own = vec![0.0; self.windows.len()];
+            self.in_test.unwaived.iter().for_each(|group| add(&mut own, of(group)));
+            let mut total = own.clone();
+            self.outside.unwaived.iter().for_each(|group| add(&mut total, of(group)));
+            return [total, own];
+        }
+        let (mut total, mut own) = (groups::totals(self.windows, live), own_doing(self.windows, live));
+        for group in &self.in_test.waived {
+            subtract(&mut total, of(group));
+            if self.is_born(group) {
+                subtract(&mut own, of(group));
+            }
+        }
+        [total, own]
+    }
+
+    /// The groups that decide, and whether each belongs to the test.
+    fn judged(&self) -> Vec<Group<'a>> {
+        let in_test = self.in_test.unwaived.iter();
+        let in_test = in_test.map(|series| Group::of(series, self.by_groups || self.is_born(series)));
+        in_test.chain(self.outside.unwaived.iter().map(|series| Group::of(series, false))).collect()
+    }
+
+    fn is_born(&self, series: &Series) -> bool {
+        series.places().all(|place| self.born.contains(&place.id))
+    }
+}
+
 /// Running sum of live bytes or allocations that the windows added.
 fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
     let mut sum = 0.0;
@@ -420,9 +435,6 @@ fn growing_parts(
     grow: impl Fn(&[f64]) -> bool,
     places: &mut Places<'_>,
 ) -> Vec<OsPart> {
-    let add = |sum: &mut Vec<f64>, counts: &[f64]| {
-        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-    };
     let mut parts: Vec<OsPart> = Vec::new();
     for OsSeries { name, counts, by_stack } in growing {
         let mut own: BTreeMap<Option<String>, OsPart> = BTreeMap::new();

@@ -23,3 +23,13 @@ pub(crate) fn as_f64(n: usize) -> f64 {
 pub(crate) fn float(value: u64) -> f64 {
     value as f64
 }
+
+/// Adds the values of one series to another, place by place.
+pub(crate) fn add(sum: &mut [f64], values: &[f64]) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+}
+
+/// Subtracts the values of one series from another, place by place.
+pub(crate) fn subtract(rest: &mut [f64], values: &[f64]) {
+    rest.iter_mut().zip(values).for_each(|(rest, value)| *rest -= value);
+}

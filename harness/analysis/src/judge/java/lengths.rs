@@ -11,6 +11,7 @@ use crate::growth::{Allowed, Finding, judge_points};
 use crate::java::{self, of_lengths};
 use crate::record::ProcessRecord;
 use crate::screen::too_much;
+use crate::stats::add;
 
 impl TestJudge<'_, '_> {
     /// Judges what one more repetition adds to the live objects at the end of the virtual machine. `runs` are ordered
@@ -28,8 +29,8 @@ impl TestJudge<'_, '_> {
         let (mut bytes, mut objects) = (vec![0.0; lengths.len()], vec![0.0; lengths.len()]);
         for leak in java::leaks(last, self.id, &findings) {
             if self.list_java(&leak).is_none() {
-                bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
-                objects.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+                add(&mut bytes, &leak.live_bytes);
+                add(&mut objects, &leak.instances);
             }
         }
         let mut measured = vec![(Metric::JavaLiveBytes, bytes), (Metric::JavaLiveObjects, objects)];

@@ -13,6 +13,7 @@ use crate::growth::{Allowed, Finding, is_over, judge_series};
 use crate::input::{JavaInput, SuiteInput};
 use crate::native::{Own, own_libraries};
 use crate::record::ProcessRecord;
+use crate::stats::add;
 
 impl TestJudge<'_, '_> {
     /// Groups that grow are leaks. The sum of those without a waiver is checked against the thresholds.
@@ -33,7 +34,7 @@ impl TestJudge<'_, '_> {
                 waived = self.list(leak, &group.place.names);
             }
             if !waived {
-                total.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
+                add(&mut total, &group.bytes);
             }
         }
         let block = groups::smallest_block(&groups);

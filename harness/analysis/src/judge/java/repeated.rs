@@ -22,7 +22,7 @@ use crate::policy::AS_MUCH;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
-use crate::stats::as_f64;
+use crate::stats::{add, as_f64, subtract};
 
 /// A smaller share of a heap's growth may come from tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
@@ -282,8 +282,8 @@ impl TestJudge<'_, '_> {
             if is_waived {
                 continue;
             }
-            live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
-            instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+            add(&mut live_bytes, &leak.live_bytes);
+            add(&mut instances, &leak.instances);
         }
         if let Some(bytes) = unexplained(record, self.id, findings, allowed) {
             let more = format!(
@@ -447,7 +447,7 @@ impl TestJudge<'_, '_> {
                 let all = same().find(|held| growth.slope.high <= AS_MUCH * held.threads.count);
                 leak.frames = all.map_or_else(Vec::new, |held| held.threads.frames.clone());
                 if self.list(leak, &[]) {
-                    total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+                    subtract(&mut total, &counts);
                 }
             }
         }
