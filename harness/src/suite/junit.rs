@@ -139,6 +139,8 @@ pub struct Worker<'a> {
     pub environment: &'a [(OsString, OsString)],
     /// The option of ours in that environment.
     pub our_option: &'a OsStr,
+    /// The agent is preloaded as well: native memory of libraries outside the JDK is judged.
+    pub native: bool,
 }
 
 impl JvmSuiteId {
@@ -257,7 +259,7 @@ pub fn launcher(
     plan: &Path,
     options_file: &Path,
 ) -> Again {
-    let Worker { hello, jvm, environment, our_option } = worker;
+    let Worker { hello, jvm, environment, our_option, native: _ } = worker;
     let mut options = own_options(jvm, environment);
     if jvm.command.contains("surefire") && !options.iter().any(|a| a == "-ea" || a == "-da") {
         // Surefire itself enables assertions, not through an option.
@@ -521,7 +523,8 @@ mod tests {
         ];
         let hello = hello();
         let our_option = "-agentpath:/a.so=/o".as_ref();
-        let worker = Worker { hello: &hello, jvm: &jvm, environment: &environment, our_option };
+        let worker =
+            Worker { hello: &hello, jvm: &jvm, environment: &environment, our_option, native: false };
         let Again { launch, options } = launcher(
             worker,
             &["-agentpath:/a.so=/o2".into()],

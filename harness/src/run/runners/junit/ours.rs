@@ -124,7 +124,13 @@ pub(super) fn worker<'a>(suite: &'a Suite, junit: &'a Junit) -> Result<Worker<'a
     let Some(environment) = process.environment() else {
         return Err("the environment it ran in cannot be read (another process namespace?)".to_owned());
     };
-    Ok(Worker { hello: process.hello(), jvm, environment, our_option: &junit.our_option })
+    Ok(Worker {
+        hello: process.hello(),
+        jvm,
+        environment,
+        our_option: &junit.our_option,
+        native: junit.native,
+    })
 }
 
 /// Plans and options in the session, numbered: a virtual machine that starts late still finds its own.
@@ -197,12 +203,11 @@ impl Files {
         Ok(path)
     }
 
-    /// The launcher, like `worker`, with a plan. Either it contains the agent, or a speaker records for it. `native`:
-    /// the agent is preloaded as well.
+    /// The launcher, like `worker`, with a plan. Either it contains the agent, or a speaker records for it.
     pub(super) fn launcher(
         &self,
         context: &Context<'_>,
-        (worker, native): (Worker<'_>, bool),
+        worker: Worker<'_>,
         (options, option): (&Options, &OsStr),
         plan: &str,
     ) -> Result<Ours, ExpectedError> {
@@ -227,7 +232,7 @@ impl Files {
         };
         let file = self.folder.join(format!("{:04}.arguments", self.number));
         let mut again = junit::launcher(worker, &ours, &jars, &plan, &file);
-        if native {
+        if worker.native {
             preloaded(&mut again.launch, context, options);
         }
         let file = Temporary(self.write("arguments", &again.options)?);

@@ -230,16 +230,17 @@ impl Repeater<'_, '_> {
         let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
         let mut of_all = |_: &_| show(&format!("the tests of {class}"));
         let narrowed = self.growing(&units, &mut of_all).await?;
-        let is_named = |ids: &[String], unit: &&Selection| ids.contains(&unit.id());
-        let (growing, mut doubtful): (VecDeque<&Selection>, Vec<&Selection>) = match &narrowed {
-            Some(NarrowedTests { growing, doubtful }) if !growing.is_empty() || units.len() > FEW => (
-                invocations_last(units.iter().filter(|unit| is_named(growing, unit))).collect(),
-                invocations_last(units.iter().filter(|unit| is_named(doubtful, unit))).take(FEW).collect(),
-            ),
-            _ if units.len() <= FEW => (invocations_last(units.iter()).collect(), Vec::new()),
-            _ => Default::default(),
-        };
-        let mut asked = growing;
+        let chosen = Chosen::of(&units, narrowed.as_ref());
+        self.each_alone((before, class), chosen, show).await
+    }
+
+    /// Repeats tests of a class that leaks, each alone.
+    async fn each_alone(
+        &mut self,
+        (before, class): (usize, &str),
+        Chosen { growing: mut asked, mut doubtful }: Chosen<'_>,
+        show: &mut dyn FnMut(&str),
+    ) -> Result<Told, Stopped> {
         let mut told = Told::Leaks;
         let mut none_is_known = true;
         let mut leaking = BTreeSet::new();
@@ -319,8 +320,7 @@ impl Repeater<'_, '_> {
         let label = Label::Narrow { suite: name.clone(), class: class.clone() };
         let (executions, until) = (executions(self.how.batch), self.how.until);
         let units = Rounds { units: &plain, unit: Unit::Test, executions, until };
-        let (mut done, speaker) =
-            over(self.context, (self.suite, worker, self.junit.native), units, &label, show).await?;
+        let (mut done, speaker) = over(self.context, self.suite, worker, units, &label, show).await?;
         keep_output(self.context, &format!("tests-of-{class}"), &done)?;
         let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
         let process = done.finished.swap_remove(at);
@@ -392,6 +392,32 @@ impl Repeater<'_, '_> {
     }
 }
 
+/// The tests of a leaking class that are repeated alone.
+#[derive(Default)]
+struct Chosen<'t> {
+    growing: VecDeque<&'t Selection>,
+    /// Repeated if the class leaves more than the others.
+    doubtful: Vec<&'t Selection>,
+}
+
+impl<'t> Chosen<'t> {
+    /// `narrowed`: what the rounds over all tests of the class (`units`) showed.
+    fn of(units: &'t [Selection], narrowed: Option<&NarrowedTests>) -> Self {
+        let are_few = units.len() <= FEW;
+        let named = |ids: &[String]| -> Vec<&'t Selection> {
+            invocations_last(units.iter().filter(|unit| ids.contains(&unit.id()))).collect()
+        };
+        match narrowed {
+            Some(NarrowedTests { growing, doubtful }) if !growing.is_empty() || !are_few => {
+                let doubtful = named(doubtful).into_iter().take(FEW).collect();
+                Self { growing: named(growing).into(), doubtful }
+            }
+            _ if are_few => Self { growing: invocations_last(units.iter()).collect(), ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+}
+
 /// The first invocation of each test, then all the others.
 fn invocations_last<'t>(tests: impl Iterator<Item = &'t Selection>) -> impl Iterator<Item = &'t Selection> {
     let mut known = BTreeSet::new();
@@ -434,7 +460,7 @@ pub(super) async fn again(
         options.wait = WAIT;
     })?;
     let plan = plan::repeat(selection, batch);
-    let ours = files.launcher(context, (worker, junit.native), (&options, &option), &plan)?;
+    let ours = files.launcher(context, worker, (&options, &option), &plan)?;
     let tests =
         if selection.test.is_empty() { tests_of(&junit.classes, &selection.class).len().max(1) } else { 1 };
     let limit = Limit::Ends(patience(suite, tests).saturating_mul(executions(batch)));

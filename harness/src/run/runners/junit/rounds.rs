@@ -109,7 +109,7 @@ async fn run(
         }
     };
     let Ran { done, spoken, output, breaking, lost, nothing_is_left } =
-        until_whole(context, (suite, worker, junit.native), (classes, executions)).await?;
+        until_whole(context, suite, worker, classes, executions).await?;
     let how = how_it_ended(&done);
     facts_of(suite).breaking.extend(breaking);
     facts_of(suite).broken_off_s += lost.as_secs_f64();
@@ -183,8 +183,10 @@ struct Ran {
 /// Runs these classes in rounds, and again without a class that ends them.
 async fn until_whole(
     context: &mut Context<'_>,
-    (suite, worker, native): (&Suite, Worker<'_>, bool),
-    (mut classes, executions): (Vec<Selection>, u32),
+    suite: &Suite,
+    worker: Worker<'_>,
+    mut classes: Vec<Selection>,
+    executions: u32,
 ) -> Result<Ran, Stopped> {
     let name = &suite.facts.name;
     context.console.line(&format!(
@@ -199,8 +201,7 @@ async fn until_whole(
     loop {
         let began = Instant::now();
         let of_classes = Rounds { units: &classes, unit: Unit::Class, executions, until: None };
-        let (mut done, speaker) =
-            over(context, (suite, worker, native), of_classes, &label, &mut show).await?;
+        let (mut done, speaker) = over(context, suite, worker, of_classes, &label, &mut show).await?;
         let output = keep_output(context, &format!("rounds-{name}"), &done)?;
         let spoken = silenced(speaker);
         let broke = broken_off(&done, name, &context.plan.policy);
@@ -263,11 +264,11 @@ pub(super) struct Rounds<'a> {
     pub(super) until: Option<Instant>,
 }
 
-/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`: with the native
-/// tracker.
+/// Runs these units in rounds, in one virtual machine, until enough was seen of each.
 pub(super) async fn over(
     context: &mut Context<'_>,
-    (suite, worker, native): (&Suite, Worker<'_>, bool),
+    suite: &Suite,
+    worker: Worker<'_>,
     rounds: Rounds<'_>,
     label: &Label,
     show: &mut dyn FnMut(&RunState),
@@ -282,8 +283,7 @@ pub(super) async fn over(
         options.native_sampling = native_sampling;
         options.directives = text(&directives);
     })?;
-    let ours =
-        files.launcher(context, (worker, native), (&options, &option), &plan::rounds(units, executions))?;
+    let ours = files.launcher(context, worker, (&options, &option), &plan::rounds(units, executions))?;
     let (policy, name) = (context.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
     let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default();
