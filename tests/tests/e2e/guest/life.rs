@@ -4,14 +4,13 @@
 //!
 //! The programs are in `tests/samples/proofs/life*`; the tests are in the files beside this one, by topic.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use memgate_e2e::{Project, Run, agent, repository, samples};
@@ -33,17 +32,11 @@ pub(crate) fn program(name: &str) -> PathBuf {
 
 /// Compiles `source` into the program `name`.
 pub(crate) fn compiled(name: &str, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
-    static KNOWN: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    if let Some(known) = KNOWN.lock().unwrap().get(name) {
-        return known.clone();
-    }
     let file = repository().join("tests/samples/proofs").join(source);
     let text = fs::read_to_string(&file).unwrap();
     let standard = if source.ends_with(".cc") { "-std=c++17" } else { "-std=gnu11" };
     let arguments = [&[source, standard], FLAGS, flags].concat();
-    let program = samples::compile(name, compiler, &arguments, &[(source, text.as_str())]);
-    KNOWN.lock().unwrap().insert(name.to_owned(), program.clone());
-    program
+    samples::compile(name, compiler, &arguments, &[(source, text.as_str())])
 }
 
 /// Path of a library or archive that the compiler finds. Reports a missing one; the caller then skips.

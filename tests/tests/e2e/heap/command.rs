@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memgate_e2e::jvm::{Jdk, jdks, jdks_in_turn};
+use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, Run, repository};
 use serde_json::Value;
 
@@ -13,10 +14,7 @@ use serde_json::Value;
 fn compiled(project: &Project, jdk: &Jdk, program: &str) -> PathBuf {
     let source = repository().join("tests/samples/jvm/heap").join(program);
     let classes = project.folder().join("classes");
-    let compiled =
-        Command::new(jdk.home.join("bin/javac")).arg("-g").arg("-d").arg(&classes).arg(source).output();
-    let compiled = compiled.unwrap();
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    successful(Command::new(jdk.home.join("bin/javac")).arg("-g").arg("-d").arg(&classes).arg(source));
     classes
 }
 
@@ -31,8 +29,7 @@ fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> Path
         .arg("Held")
         .args(options)
         .arg(&path);
-    let ran = java.output().unwrap();
-    assert!(ran.status.success(), "{collector}: {}", String::from_utf8_lossy(&ran.stderr));
+    successful(&mut java);
     path
 }
 
@@ -413,9 +410,7 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         let project = Project::new(&format!("heap-{}-growth", jdk.release));
         let classes = compiled(&project, &jdk, "Shop.java");
         let mut java = Command::new(jdk.home.join("bin/java"));
-        java.arg("-cp").arg(classes).arg("Shop").arg(project.folder()).arg("5");
-        let ran = java.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        successful(java.arg("-cp").arg(classes).arg("Shop").arg(project.folder()).arg("5"));
         let days = ["day0.hprof", "day1.hprof", "day2.hprof", "day3.hprof", "day4.hprof"];
         let growth = |files: &[&str]| project.memgate(&[&["heap", "growth"], files].concat());
         for files in [&days[..3], &days] {

@@ -50,10 +50,9 @@ impl Server {
 }
 
 fn read(python: &Path, eml: &Path) -> Value {
-    let output =
-        Command::new(python).arg(repository().join("tests/peers/read_mail.py")).arg(eml).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let mut read = Command::new(python);
+    let told = samples::successful(read.arg(repository().join("tests/peers/read_mail.py")).arg(eml));
+    serde_json::from_str(&told).unwrap()
 }
 
 /// A project with a report whose leaks are in its own files, and with owners of these files.
