@@ -1,12 +1,11 @@
 //! Finds tests and processes that could not be measured, and why. They never pass.
 
-use memgate_model::{Outcome, Verdict, format_counted};
+use memgate_model::{Outcome, Verdict, format_number_of};
 use memgate_wire::{ErrorCode, GoodbyeReason, Outcome as Ended, WIRE_VERSION};
 
 use crate::input::{Ending, ProcessInput};
 use crate::own_tests::never_ended;
 use crate::record::{ProcessRecord, Window};
-use crate::stats::as_f64;
 
 pub(crate) const SIGKILL: i32 = 9;
 
@@ -142,7 +141,7 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
     }
     if !record.open.is_empty() || record.goodbye.is_none() {
         let (_, how) = broken_off(again, When::InATest);
-        let why = format!("after {} {how}", format_counted(as_f64(windows.len()), "iteration"));
+        let why = format!("after {} {how}", format_number_of(windows.len(), "iteration"));
         // Memgate ended it, or the kernel did because memory ran out: the test may leak that much.
         let is_ended_by_others = record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Stopped)
             || again.ending == Ending::Signalled(SIGKILL);

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use memgate_model::{Frame, Hold, HolderStep, Leak, OtherHold, Reach, format_counted};
+use memgate_model::{Frame, Hold, HolderStep, Leak, OtherHold, Reach, format_number_of};
 use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
 
 use crate::groups::Places;
@@ -139,9 +139,8 @@ impl<'a> Holding<'a> {
         }
         let OtherHold { reach, blocks: of_reach, holder } = others.remove(0);
         let unseen = u64::from(found.unseen_registers);
-        let note = (reach != Reach::Reachable && unseen > 0).then(|| {
-            format!("the registers of {} were not seen", format_counted(as_f64(unseen), "other thread"))
-        });
+        let note = (reach != Reach::Reachable && unseen > 0)
+            .then(|| format!("the registers of {} were not seen", format_number_of(unseen, "other thread")));
         let blocks = all.iter().map(|held| held.blocks).fold(0, u64::saturating_add);
         leak.hold = Some(Hold { reach, of_reach, blocks, note, others });
         leak.holder = holder;
@@ -252,11 +251,6 @@ fn joined(a: &str, b: &str) -> String {
 /// `registry.cc:12`.
 fn short(file: &str, line: u32) -> String {
     format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a number of threads")]
-const fn as_f64(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! A leak that happens by chance in one of `k` executions is missed by `n` executions with probability (1 − 1/k)ⁿ. One
 //! that happens in every `k`-th is certain to show once `n` is `k`. So this file assumes the random leak.
 
-use memgate_model::format_counted;
+use memgate_model::format_number_of;
 
 use crate::stats::as_f64;
 
@@ -61,7 +61,7 @@ pub(crate) fn quiet_executions(values: &[f64]) -> usize {
 
 /// `nothing more in 90 executions: a leak in one of 20 would have been missed with 1 % at most`.
 pub(crate) fn seen(executions: usize) -> String {
-    let nothing = format!("nothing more in {}", format_counted(as_f64(executions), "execution"));
+    let nothing = format!("nothing more in {}", format_number_of(executions, "execution"));
     match rarest_after(executions) {
         0 => "it ran only once".to_owned(),
         1 => format!("{nothing}: only a leak in each of them would have shown"),

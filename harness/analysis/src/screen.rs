@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memgate_model::{
-    Area, Kind, Metric, Per, Unit, format_amount, format_bytes, format_counted, format_value,
+    Area, Kind, Metric, Per, Unit, format_amount, format_bytes, format_number_of, format_value,
 };
 use memgate_wire::ErrorCode;
 
@@ -146,7 +146,7 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
         if let Some(text) = by_samples(window, policy) {
             return Some(text);
         }
-        let allocations = format_counted(float(window.left_allocations()), "allocation");
+        let allocations = format_number_of(window.left_allocations(), "allocation");
         let in_bytes = float(window.left_bytes());
         return Some(if in_bytes > 0.0 || left <= 0.0 {
             format!("{} in {allocations}", format_bytes(in_bytes))
@@ -164,7 +164,7 @@ fn by_samples(window: &Window, policy: &GatePolicy) -> Option<String> {
     let (bytes, _) = window.estimate()?;
     let (low, high) = bytes.bounds(policy.confidence);
     let [about, low, high] = [bytes.value, low, high].map(format_bytes);
-    let samples = format_counted(float(window.survivor_count), "sample");
+    let samples = format_number_of(window.survivor_count, "sample");
     Some(format!("about {about} ({low} to {high}, by {samples})"))
 }
 

@@ -16,10 +16,10 @@ use std::time::Instant;
 use memgate_config::{HeapDump as DumpAt, HeapKeep, HeapTime, SuiteHeap};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{Index, Packed, Rules};
-use memgate_model::{HeapAt, HeapCheck, HeapDump, HeapLimits, HeapSeen, format_bytes, format_counted};
+use memgate_model::{HeapAt, HeapCheck, HeapDump, HeapLimits, HeapSeen, format_bytes, format_number_of};
 use memgate_wire::Outcome;
 
-use self::contents::{float, seen};
+use self::contents::seen;
 use super::engine::{Context, Finished, ran_tests};
 use crate::exit::ExpectedError;
 use crate::heap_rules::read_rules;
@@ -180,9 +180,9 @@ impl Looking<'_> {
                 "{}: heap dump {}: {}, {} ({:.1} s)",
                 self.name,
                 at.words(),
-                format_bytes(float(seen.bytes)),
+                format_bytes(seen.bytes as f64),
                 if seen.searched {
-                    format_counted(float(seen.leaks.len() as u64), "leak")
+                    format_number_of(seen.leaks.len(), "leak")
                 } else {
                     "not searched for leaks".to_owned()
                 },

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use memgate_model::{Area, Kind, Metric, Per, Unit, format_amount, format_count, format_counted};
+use memgate_model::{Area, Kind, Metric, Per, Unit, format_amount, format_count, format_number_of};
 use memgate_wire::Outcome;
 
 use super::names::{is_literal, is_own};
@@ -118,7 +118,7 @@ pub fn java_hunted(
         return Err("it is skipped when it is repeated".to_owned());
     }
     if windows.len() < LEAST_WINDOWS && !ran_out {
-        return Err(format!("only {} in its time", format_counted(as_f64(windows.len()), "window")));
+        return Err(format!("only {} in its time", format_number_of(windows.len(), "window")));
     }
     let batch = executions_of_window(&windows);
     let executions = as_f64(windows.len()) * batch;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Verdict, format_amount, format_bytes, format_counted};
+use memgate_model::{Metric, Verdict, format_amount, format_bytes, format_counted, format_number_of};
 use memgate_wire::SnapshotRecord;
 
 use super::context::allowed;
@@ -280,17 +280,15 @@ impl<'a> Missing<'a> {
             self.handles_among(judge, together, allowed, kind);
         }
         if judge.judgement.verdict() > before {
-            let alone = format_counted(float(self.alone as u64), "execution");
+            let alone = format_number_of(self.alone, "execution");
             judge.judgement.only_among_others |= before == Verdict::Pass;
             judge
                 .judgement
                 .remark(format!("only after the tests before it: alone nothing of this in {alone}"));
         }
         if !unseen.is_empty() || !closed.is_empty() {
-            let why = format!(
-                ", nor in {} after the tests before it",
-                format_counted(float(windows as u64), "execution")
-            );
+            let why =
+                format!(", nor in {} after the tests before it", format_number_of(windows, "execution"));
             Self { os: closed, ..self }.unconfirmed(judge, &unseen, &why);
         }
     }
@@ -381,7 +379,7 @@ impl<'a> Missing<'a> {
         }
         judge.judgement.left = left.join(" and ");
         judge.judgement.only_among_others |= judge.judgement.verdict() == Verdict::Pass;
-        let alone = format_counted(float(self.alone as u64), "execution");
+        let alone = format_number_of(self.alone, "execution");
         judge.judgement.unconfirmed(judge.context.policy, &format!("alone nothing of it in {alone}{why}"));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{
     HeapAt, HeapCheck, HeapLeak, HeapLimits, HeapSeen, Leak, LeakKind, Outcome, TestReport, Verdict,
-    format_bytes, format_count, format_counted,
+    format_bytes, format_number_of,
 };
 
 use super::context::JudgeContext;
@@ -48,7 +48,7 @@ pub(super) fn add_to(tests: &mut [TestReport], checks: &[HeapCheck]) {
                 let ((objects, bytes), owner) = seen
                     .filter_map(|seen| Some((*seen.retained.get(class)?, seen.owners.get(class))))
                     .max_by_key(|(of, _)| of.1)?;
-                let (objects, bytes) = (format_count(float(objects)), format_bytes(float(bytes)));
+                let bytes = format_bytes(float(bytes));
                 let owner = owner.map_or_else(String::new, |owner| format!(", dominated by {owner}"));
                 let dump = TestReport::heap_entry(check.at);
                 Some(format!("{dump}: {objects} × {class} retain {bytes}{owner}"))
@@ -116,14 +116,14 @@ impl DumpJudge<'_, '_> {
             judgement.raise(Verdict::Error, format!("{mistake}: correct the rules file (heap dump{of})"));
         }
         if seen.held_by_nothing > 0 && limits.leaks.is_some() {
-            let objects = format_counted(float(seen.held_by_nothing), "object");
+            let objects = format_number_of(seen.held_by_nothing, "object");
             let what = format!(
                 "{objects} of the heap dump{of} are over, and no reference that memgate follows holds them"
             );
             judgement.raise(Verdict::Warn, format!("{what}: soft references, or the virtual machine itself"));
         }
         if seen.not_looked_at > 0 && limits.leaks.is_some() {
-            let more = format_counted(float(seen.not_looked_at), "leaking object");
+            let more = format_number_of(seen.not_looked_at, "leaking object");
             judgement.raise(
                 Verdict::Error,
                 format!("{more} of the heap dump{of} were not looked at: there are too many"),
@@ -145,7 +145,7 @@ impl DumpJudge<'_, '_> {
             }
         }
         if let Some(allowed) = self.limits.leaks.filter(|allowed| counted > *allowed) {
-            self.fail(&format_counted(float(counted), "leak"), &allowed.to_string());
+            self.fail(&format_number_of(counted, "leak"), &allowed.to_string());
         }
     }
 
@@ -158,7 +158,7 @@ impl DumpJudge<'_, '_> {
                 self.judgement.raise(Verdict::Warn, what);
                 continue;
             };
-            let title = format!("{} × {class}", format_count(float(objects)));
+            let title = format!("{objects} × {class}");
             let leak = leak(heap_class_id(class), title.clone(), (float(bytes), float(objects)));
             if objects > *allowed && !self.is_waived(Leak { class: Some(class.clone()), ..leak }) {
                 self.fail(&title, &allowed.to_string());
@@ -173,7 +173,7 @@ impl DumpJudge<'_, '_> {
             let what = format!("the heap dump{of} knows no class {BITMAP}: pictures are those of Android");
             return self.judgement.raise(Verdict::Warn, what);
         };
-        let title = format!("{} of {}", format_counted(float(count), "picture"), format_bytes(float(bytes)));
+        let title = format!("{} of {}", format_number_of(count, "picture"), format_bytes(float(bytes)));
         let leak = leak(heap_class_id("bytes of pictures"), title.clone(), (float(bytes), float(count)));
         if bytes > allowed && !self.is_waived(Leak { class: Some(BITMAP.to_owned()), ..leak }) {
             self.fail(&title, &format_bytes(float(allowed)));
@@ -212,10 +212,10 @@ fn shown(found: &HeapLeak) -> Leak {
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
     let retained =
         retained.map_or_else(String::new, |bytes| format!(", retains {}", format_bytes(float(bytes))));
-    let own = format_count(float(objects.saturating_sub(*of_others)));
+    let own = objects.saturating_sub(*of_others);
     let others = match of_others {
         0 => String::new(),
-        others => format!(" and {} of other classes", format_count(float(*others))),
+        others => format!(" and {others} of other classes"),
     };
     Leak {
         class: Some(class.clone()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use memgate_model::{
     BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict, format_bytes,
-    format_counted,
+    format_number_of,
 };
 use memgate_wire::{GoodbyeReason, Outcome};
 
@@ -314,7 +314,7 @@ fn of_no_accepted_figure(
         };
         let count = tests.iter().filter(lacks).count();
         (count > 0).then(|| {
-            let tests = format_counted(float(count as u64), "test");
+            let tests = format_number_of(count, "test");
             format!("{metric} of {tests} is not judged: {LACKS} of them {REMEDY}")
         })
     };

@@ -1,8 +1,6 @@
 //! Wording that several reasons of verdicts share.
 
-use memgate_model::{Metric, format_counted, format_list, format_value};
-
-use crate::stats::as_f64;
+use memgate_model::{Metric, format_list, format_number_of, format_value};
 
 /// Most names in one sentence.
 const NAMED: usize = 5;
@@ -15,7 +13,7 @@ pub(super) fn interval(metric: Metric, low: f64, high: f64) -> String {
 /// `2 leaks waived: the figures are without them`.
 pub(super) fn waived_leaks(count: usize) -> String {
     let them = if count == 1 { "it" } else { "them" };
-    format!("{} waived: the figures are without {them}", format_counted(as_f64(count), "leak"))
+    format!("{} waived: the figures are without {them}", format_number_of(count, "leak"))
 }
 
 /// `a, b, c and 4 more`.

@@ -1,5 +1,7 @@
 //! Thins a long series, for methods that look at every pair of points.
 
+use super::as_f64;
+
 /// At most `keep` points of `values` with their indices, evenly spread, including the first and the last.
 #[must_use]
 pub fn thin(values: &[f64], keep: usize) -> Vec<(f64, f64)> {
@@ -12,12 +14,6 @@ pub fn thin(values: &[f64], keep: usize) -> Vec<(f64, f64)> {
         1 => vec![point(0)],
         _ => (0..keep).map(|k| point(k * (values.len() - 1) / (keep - 1))).collect(),
     }
-}
-
-/// Indices are far below 2^52.
-#[expect(clippy::cast_precision_loss, reason = "indices are far below 2^52")]
-fn as_f64(i: usize) -> f64 {
-    i as f64
 }
 
 #[cfg(test)]

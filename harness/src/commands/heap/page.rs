@@ -132,7 +132,7 @@ fn largest(dump: &Index, dominators: &Dominators) -> Html {
             exact_bytes(bytes)
         ),
     );
-    html.part(&blocks("Retained sizes", float(bytes), &trees.iter().map(block).collect::<Vec<_>>()));
+    html.part(&blocks("Retained sizes", bytes as f64, &trees.iter().map(block).collect::<Vec<_>>()));
     table(
         &mut html,
         "Largest objects",
@@ -149,7 +149,7 @@ fn block(tree: &Tree) -> Block {
     Block {
         name: tree.class.clone(),
         title: format!("{} {}: retains {}", tree.class, tree.id, exact_bytes(tree.retained)),
-        size: float(tree.retained),
+        size: tree.retained as f64,
         inside: tree.below.iter().map(block).collect(),
     }
 }
@@ -208,8 +208,8 @@ fn strings(texts: &Texts) -> Html {
         &format!(
             "{} texts of {}; {} of them are copies.",
             number(texts.texts),
-            format_bytes(float(texts.bytes)),
-            format_bytes(float(texts.wasted))
+            format_bytes(texts.bytes as f64),
+            format_bytes(texts.wasted as f64)
         ),
     );
     let rows = texts.duplicates.iter().map(|text| {
@@ -264,9 +264,4 @@ fn left_out(html: &mut Html, more: u64, what: &str) {
 
 fn count(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "drawn, or shown with one decimal")]
-const fn float(count: u64) -> f64 {
-    count as f64
 }

@@ -176,9 +176,9 @@ fn steps(leak: &Leak) -> Vec<HolderStep> {
 /// The largest holder of the heap, and the locals of the thread that ran out of memory.
 fn held(dump: &Index, dominators: &Dominators, threads: &[Thread]) -> String {
     let all = dominators.bytes().max(1);
-    let share = |bytes: u64| float(bytes) / float(all);
+    let share = |bytes: u64| bytes as f64 / all as f64;
     let amount =
-        |bytes: u64| format!("{}, {:.0} % of the heap", format_bytes(float(bytes)), 100.0 * share(bytes));
+        |bytes: u64| format!("{}, {:.0} % of the heap", format_bytes(bytes as f64), 100.0 * share(bytes));
     let mut parts = Vec::new();
     if let Some(top) = dominators.below(None, 1).0.first() {
         let bytes = dominators.retained(*top).unwrap_or(0);
@@ -225,7 +225,7 @@ fn way(dominators: &Dominators, top: u32) -> impl Iterator<Item = u32> {
     let mut at = top;
     while way.len() < NAMED {
         let Some(next) = dominators.below(Some(at), 1).0.first().copied() else { break };
-        let bytes = |object| dominators.retained(object).map_or(0.0, float);
+        let bytes = |object| dominators.retained(object).map_or(0.0, |bytes| bytes as f64);
         if bytes(next) < MOST_OF_IT * bytes(at) {
             break;
         }
@@ -241,11 +241,6 @@ fn named(dump: &Index, dominators: &Dominators, object: u32) -> String {
         _ => "",
     };
     format!("{kind}{}", memgate_hprof::text::printable(dominators.graph.class_name(dump, object)))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-pub(super) const fn float(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

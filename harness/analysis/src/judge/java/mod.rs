@@ -20,7 +20,7 @@ mod whole_class;
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Outcome, TestReport, Verdict, format_counted};
+use memgate_model::{Outcome, TestReport, Verdict, format_number_of};
 
 use super::context::JudgeContext;
 use super::judgement::{Executions, Judgement};
@@ -29,7 +29,6 @@ use super::test::judge_unmeasured_run;
 use super::wording::listed;
 use crate::input::{JavaInput, SuiteInput};
 use crate::record::Window;
-use crate::stats::as_f64;
 use screened::Screened;
 
 /// Why a passed test was not judged, in singular and plural.
@@ -56,7 +55,7 @@ pub(super) fn tests(
     let not_judged = |why: [&str; 2], of: &dyn Fn(&Executions<'_>) -> bool| {
         let ids = runs.iter().filter(|(_, runs)| passed(runs) && of(runs)).map(|(id, _)| id.as_str());
         let ids: Vec<&str> = ids.collect();
-        let tests = format_counted(as_f64(ids.len()), "test");
+        let tests = format_number_of(ids.len(), "test");
         let why = why[usize::from(ids.len() > 1)];
         (!ids.is_empty()).then(|| (Verdict::Warn, format!("{tests} not judged, {why}: {}", listed(ids))))
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use memgate_model::{
     Area, Kind, Leak, Metric, Per, ThresholdSource, Verdict, format_amount, format_bytes, format_count,
-    format_counted,
+    format_number_of,
 };
 
 use super::super::context::allowed;
@@ -82,7 +82,7 @@ impl TestJudge<'_, '_> {
         let limits = self.thresholds(Metric::JavaLiveBytes, Per::Iteration);
         let level =
             limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
-        let executions = format_counted(as_f64(findings.ends), "execution");
+        let executions = format_number_of(findings.ends, "execution");
         let verdict = match level {
             // The cause may be something without a threshold.
             None if growing.is_empty() => Verdict::Warn,
@@ -187,7 +187,7 @@ impl TestJudge<'_, '_> {
             });
         }
         if !open.is_empty() {
-            let executions = format_counted(as_f64(executions), "execution");
+            let executions = format_number_of(executions, "execution");
             let why = format!("alone, it did not grow in {executions}");
             self.judgement.unconfirmed_in_rounds(self.context.policy, &why);
         }
@@ -316,7 +316,7 @@ impl TestJudge<'_, '_> {
         // A waived leak says nothing about other classes.
         let has_leak = self.judgement.leaks.iter().any(|leak| leak.waiver.is_none());
         if !has_leak && is_open {
-            let iterations = format_counted(as_f64(findings.ends), "iteration");
+            let iterations = format_number_of(findings.ends, "iteration");
             self.judgement
                 .raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
         } else {
@@ -372,7 +372,7 @@ impl TestJudge<'_, '_> {
     /// A warning: it is unknown whether more bytes come.
     fn may_replace_buffers(&mut self, bytes: &[f64], warm_up: usize) {
         let (times, more) = java::started(bytes, warm_up);
-        let iterations = format_counted(as_f64(bytes.len() - warm_up), "iteration");
+        let iterations = format_number_of(bytes.len() - warm_up, "iteration");
         let why = format!(
             "inconclusive: {} more in {times} of {iterations}, but no buffers that stay for certain: larger ones may replace others",
             format_amount(Metric::JavaDirectBytes, more)
@@ -410,7 +410,7 @@ impl TestJudge<'_, '_> {
             return;
         }
         let (times, more) = java::started(threads, warm_up);
-        let iterations = format_counted(as_f64(threads.len() - warm_up), "iteration");
+        let iterations = format_number_of(threads.len() - warm_up, "iteration");
         let why = format!(
             "inconclusive: {} started in {times} of {iterations}, as in a pool that is filling",
             format_amount(Metric::JavaThreads, more)

@@ -7,7 +7,7 @@
 
 use memgate_analysis::ProcessRecord;
 use memgate_launch::Launch;
-use memgate_model::format_counted;
+use memgate_model::format_number_of;
 use memgate_wire::setup;
 
 use super::company::MOST_FILTER;
@@ -48,7 +48,7 @@ pub(super) async fn complete(
         if left > 0 {
             let can_start = suite.processes.get(index).is_some_and(|process| process.environment().is_some());
             let why = if can_start { "left something else when run again" } else { "cannot run again" };
-            let (name, tests) = (&suite.facts.name, format_counted(left as f64, "test"));
+            let (name, tests) = (&suite.facts.name, format_number_of(left, "test"));
             context.console.warning(&format!(
                 "{name}: {tests} {why}: the call stacks of what the screen saw are not known; \
                  `measure: {{ native: {{ stacks: always }} }}` takes them there"
@@ -78,7 +78,7 @@ async fn take(
     let Some(launch) = launch(process, &all.of(index, process).await, what, tests) else { return Ok(()) };
     let name = suite.facts.name.clone();
     let (count, of) = match what {
-        What::Suspects => (tests.len(), format_counted(tests.len() as f64, "test")),
+        What::Suspects => (tests.len(), format_number_of(tests.len(), "test")),
         What::All => (process.record.windows.len(), "all tests".to_owned()),
     };
     context.console.line(&format!("{name}: {of} once more, for the call stacks"));

@@ -92,24 +92,18 @@ fn differs(window: &ClassWindow, accepted: &[WindowBaseline]) -> Option<String> 
     Some(match of_vm {
         Some(metric) => {
             let sums = [now.instances.saturating_add(now.bytes), was.saturating_add(was_bytes)];
-            let [now, was] = sums.map(as_f64);
-            let [now, before] = [now, was].map(|value| format_amount(metric, value));
-            let before = if was > 0.0 { before } else { "none".to_owned() };
+            let [now, before] = sums.map(|sum| format_amount(metric, sum as f64));
+            let before = if sums[1] > 0 { before } else { "none".to_owned() };
             format!("left {now} ({before} accepted){more}")
         }
         None if now.instances > was => {
             format!("left {} × {name} ({was} were accepted){more}", now.instances)
         }
         None => {
-            let [now, was] = [now.bytes, was_bytes].map(|bytes| format_bytes(as_f64(bytes)));
+            let [now, was] = [now.bytes, was_bytes].map(|bytes| format_bytes(bytes as f64));
             format!("left {now} of {name} ({was} were accepted){more}")
         }
     })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-const fn as_f64(value: u64) -> f64 {
-    value as f64
 }
 
 fn shown(classes: &[String]) -> String {
