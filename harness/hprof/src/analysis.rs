@@ -21,7 +21,7 @@ use crate::mistakes::mistakes;
 use crate::objects::{Inspector, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
-use crate::search::{Cut, Path, Searched, search, ways};
+use crate::search::{Cut, Path, Search, Searched, ways};
 use crate::text::printable;
 pub use tell::root_name;
 use tell::{Teller, wanted_of_paths};
@@ -267,12 +267,14 @@ impl Heap {
             work.follow.open_leaves();
         }
         let native = native_bytes(self);
-        let searched = |cut: &Cut| search(&work.follow, rules, &work.device, &wanted, &native, cut, progress);
+        let Work { follow, device, .. } = &work;
+        let search = Search { follow, rules, device, wanted: &wanted, native: &native };
+        let searched = |cut: &Cut| search.without(cut, progress);
         let all = searched(&Cut::new());
         let (found, paths) = if question.ways > 0 {
-            ways(&work.follow, question.ways, MOST_STEPS, &all, searched).into_iter().unzip()
+            ways(follow, question.ways, MOST_STEPS, &all, searched).into_iter().unzip()
         } else {
-            (all.found.clone(), all.paths(&work.follow, MOST_PATHS, MOST_STEPS))
+            (all.found.clone(), all.paths(follow, MOST_PATHS, MOST_STEPS))
         };
         work.tell(&all, (&found, &paths), question.ways == 0, progress)
     }

@@ -211,6 +211,19 @@ struct Queues {
 }
 
 impl Queues {
+    fn of(objects: usize) -> Self {
+        Self {
+            seen: Bits::new(objects),
+            late: Bits::new(objects),
+            parents: vec![NONE; objects],
+            usual: VecDeque::new(),
+            last: VecDeque::new(),
+            classes: VecDeque::new(),
+            waiting: Bits::new(objects),
+            only_last: false,
+        }
+    }
+
     /// Returns whether the object counts: it is new, or was only in the last queue.
     #[inline]
     fn put(&mut self, object: u32, parent: u32, low: bool, leaf: bool) -> bool {
@@ -305,135 +318,134 @@ pub(crate) fn ways(
 /// Maximum number of searches per wanted path. Without another path the search stops after them.
 const SEARCHES_A_WAY: usize = 4;
 
-/// Searches for `wanted` objects.
-pub(crate) fn search(
-    follow: &Follow<'_>,
-    rules: &Rules,
-    device: &Device,
-    wanted: &[u32],
-    native: &HashMap<u32, u64>,
-    cut: &Cut,
-    progress: Progress<'_>,
-) -> Searched {
-    let (dump, graph) = (follow.dump, follow.graph);
-    let objects = graph.len();
-    let mut asked = Bits::new(objects);
-    for object in wanted {
-        asked.set(*object);
-    }
-    let mut queues = Queues {
-        seen: Bits::new(objects),
-        late: Bits::new(objects),
-        parents: vec![NONE; objects],
-        usual: VecDeque::new(),
-        last: VecDeque::new(),
-        classes: VecDeque::new(),
-        waiting: Bits::new(objects),
-        only_last: false,
-    };
-    let mut roots = HashMap::new();
-    for begin in self::begin(dump, graph, rules, device) {
-        if queues.put(begin.object, NONE, begin.low, false) {
-            roots.insert(begin.object, (begin.tag, begin.library));
-        }
-    }
-    let (mut leaking, mut done) = (Vec::new(), 0_u64);
-    while let Some(object) = queues.take() {
-        done += 1;
-        if done.is_multiple_of(1 << 18) {
-            progress("paths", done, Some(objects as u64));
-        }
-        if asked.has(object) {
-            leaking.push(object);
-            continue;
-        }
-        follow.each(object, |held| {
-            if !cut.is_empty() && cut.contains(&(object, held.object)) {
-                return;
-            }
-            if held.via.keeps_class() {
-                return queues.put_class(held.object, object);
-            }
-            let leaf = held.via == Via::Inner || follow.is_leaf(held.object) && !asked.has(held.object);
-            queues.put(held.object, object, held.low, leaf);
-        });
-    }
-    let Queues { mut seen, parents, .. } = queues;
-    let met = seen.count();
-    // A root may also have a parent: the root counts.
-    let holder = |object: u32| {
-        Some(parents[index(object)]).filter(|holder| *holder != NONE && !roots.contains_key(&object))
-    };
-    let mut looked = Looked::at(follow, &leaking, holder);
-    let mut found = std::mem::take(&mut looked.found);
-    let beside = |object: u32| looked.first_beside(object, holder(object));
-    let attributed = attribute(follow, &asked, &mut seen, native, (&leaking, &mut found), beside);
-    let more = looked.more;
-    let mut unreachable: Vec<u32> = wanted.iter().copied().filter(|object| !seen.has(*object)).collect();
-    unreachable.sort_unstable();
-    unreachable.dedup();
-    Searched { found, more, attributed, unreachable, parents, roots, met }
+/// Searches for some objects.
+pub(crate) struct Search<'a> {
+    pub(crate) follow: &'a Follow<'a>,
+    pub(crate) rules: &'a Rules,
+    pub(crate) device: &'a Device,
+    pub(crate) wanted: &'a [u32],
+    /// Native bytes by the object that owns them.
+    pub(crate) native: &'a HashMap<u32, u64>,
 }
 
-/// The second search. Returns bytes and objects of all leaks.
-fn attribute(
-    follow: &Follow<'_>,
-    asked: &Bits,
-    seen: &mut Bits,
-    native: &HashMap<u32, u64>,
-    (leaking, found): (&[u32], &mut [Found]),
-    beside: impl Fn(u32) -> Option<usize>,
-) -> (u64, u64) {
-    let sizes =
-        if follow.opened { Sizes::of_each(follow.dump) } else { Sizes::new(follow.dump, follow.graph) };
-    let bytes =
-        |object| sizes.of(follow.graph, object).saturating_add(native.get(&object).copied().unwrap_or(0));
-    let place: HashMap<u32, usize> = found.iter().enumerate().map(|(at, found)| (found.object, at)).collect();
-    let mut queue = VecDeque::new();
-    let mut all = (0_u64, 0);
-    for leak in leaking.iter().copied() {
-        let mut told = Found { object: leak, bytes: bytes(leak), objects: 1, ..Found::default() };
-        queue.push_back(leak);
-        let mut met: Vec<usize> = Vec::new();
-        while let Some(object) = queue.pop_front() {
+impl Search<'_> {
+    /// Searches without the references in `cut`.
+    pub(crate) fn without(&self, cut: &Cut, progress: Progress<'_>) -> Searched {
+        let Self { follow, wanted, .. } = *self;
+        let objects = follow.graph.len();
+        let mut asked = Bits::new(objects);
+        for object in wanted {
+            asked.set(*object);
+        }
+        let mut queues = Queues::of(objects);
+        let mut roots = HashMap::new();
+        for begin in begin(follow.dump, follow.graph, self.rules, self.device) {
+            if queues.put(begin.object, NONE, begin.low, false) {
+                roots.insert(begin.object, (begin.tag, begin.library));
+            }
+        }
+        let (mut leaking, mut done) = (Vec::new(), 0_u64);
+        while let Some(object) = queues.take() {
+            done += 1;
+            if done.is_multiple_of(1 << 18) {
+                progress("paths", done, Some(objects as u64));
+            }
+            if asked.has(object) {
+                leaking.push(object);
+                continue;
+            }
             follow.each(object, |held| {
-                if !seen.set(held.object) {
-                    if asked.has(held.object)
-                        && held.object != leak
-                        && let Some(other) = place.get(&held.object)
-                        && !met.contains(other)
-                        && met.len() < MOST_LABELS
-                    {
-                        met.push(*other);
-                    }
+                if !cut.is_empty() && cut.contains(&(object, held.object)) {
                     return;
                 }
-                told.bytes = told.bytes.saturating_add(bytes(held.object));
-                told.objects += 1;
-                if asked.has(held.object) {
-                    told.also_retains.push(held.object);
+                if held.via.keeps_class() {
+                    return queues.put_class(held.object, object);
                 }
-                if held.via != Via::Inner && !follow.is_leaf(held.object) {
-                    queue.push_back(held.object);
-                }
+                let leaf = held.via == Via::Inner || follow.is_leaf(held.object) && !asked.has(held.object);
+                queues.put(held.object, object, held.low, leaf);
             });
         }
-        for other in met {
-            found[other].retained_by.push(leak);
-        }
-        all = (all.0.saturating_add(told.bytes), all.1 + told.objects);
-        if let Some(at) = place.get(&leak) {
-            let found = &mut found[*at];
-            (found.bytes, found.objects, found.also_retains) = (told.bytes, told.objects, told.also_retains);
-        } else if let Some(at) = beside(leak) {
-            let beside = &mut found[at].beside;
-            beside.instances += 1;
-            *beside.classes.entry(follow.graph.class_name(follow.dump, leak).to_owned()).or_default() += 1;
-            beside.bytes = beside.bytes.saturating_add(told.bytes);
-            beside.objects += told.objects;
-        }
+        let Queues { mut seen, parents, .. } = queues;
+        let met = seen.count();
+        // A root may also have a parent: the root counts.
+        let holder = |object: u32| {
+            Some(parents[index(object)]).filter(|holder| *holder != NONE && !roots.contains_key(&object))
+        };
+        let mut looked = Looked::at(follow, &leaking, holder);
+        let mut found = std::mem::take(&mut looked.found);
+        let beside = |object: u32| looked.first_beside(object, holder(object));
+        let attributed = self.attribute(&asked, &mut seen, &leaking, &mut found, beside);
+        let more = looked.more;
+        let mut unreachable: Vec<u32> = wanted.iter().copied().filter(|object| !seen.has(*object)).collect();
+        unreachable.sort_unstable();
+        unreachable.dedup();
+        Searched { found, more, attributed, unreachable, parents, roots, met }
     }
-    all
+
+    /// The second search. Returns bytes and objects of all leaks.
+    fn attribute(
+        &self,
+        asked: &Bits,
+        seen: &mut Bits,
+        leaking: &[u32],
+        found: &mut [Found],
+        beside: impl Fn(u32) -> Option<usize>,
+    ) -> (u64, u64) {
+        let Self { follow, native, .. } = *self;
+        let sizes =
+            if follow.opened { Sizes::of_each(follow.dump) } else { Sizes::new(follow.dump, follow.graph) };
+        let bytes =
+            |object| sizes.of(follow.graph, object).saturating_add(native.get(&object).copied().unwrap_or(0));
+        let place: HashMap<u32, usize> =
+            found.iter().enumerate().map(|(at, found)| (found.object, at)).collect();
+        let mut queue = VecDeque::new();
+        let mut all = (0_u64, 0);
+        for leak in leaking.iter().copied() {
+            let mut told = Found { object: leak, bytes: bytes(leak), objects: 1, ..Found::default() };
+            queue.push_back(leak);
+            let mut met: Vec<usize> = Vec::new();
+            while let Some(object) = queue.pop_front() {
+                follow.each(object, |held| {
+                    if !seen.set(held.object) {
+                        if asked.has(held.object)
+                            && held.object != leak
+                            && let Some(other) = place.get(&held.object)
+                            && !met.contains(other)
+                            && met.len() < MOST_LABELS
+                        {
+                            met.push(*other);
+                        }
+                        return;
+                    }
+                    told.bytes = told.bytes.saturating_add(bytes(held.object));
+                    told.objects += 1;
+                    if asked.has(held.object) {
+                        told.also_retains.push(held.object);
+                    }
+                    if held.via != Via::Inner && !follow.is_leaf(held.object) {
+                        queue.push_back(held.object);
+                    }
+                });
+            }
+            for other in met {
+                found[other].retained_by.push(leak);
+            }
+            all = (all.0.saturating_add(told.bytes), all.1 + told.objects);
+            if let Some(at) = place.get(&leak) {
+                let found = &mut found[*at];
+                (found.bytes, found.objects, found.also_retains) =
+                    (told.bytes, told.objects, told.also_retains);
+            } else if let Some(at) = beside(leak) {
+                let beside = &mut found[at].beside;
+                beside.instances += 1;
+                *beside.classes.entry(follow.graph.class_name(follow.dump, leak).to_owned()).or_default() +=
+                    1;
+                beside.bytes = beside.bytes.saturating_add(told.bytes);
+                beside.objects += told.objects;
+            }
+        }
+        all
+    }
 }
 
 /// Bytes as LeakCanary counts them.
