@@ -231,6 +231,12 @@ fn interval(metric: Metric, low: f64, high: f64) -> String {
     }
 }
 
+/// `48.0 KiB (49152 B)`: a rounded value is also shown in full.
+pub(crate) fn exact(metric: Metric, value: f64) -> String {
+    let shown = format_value(metric, value);
+    if shown.ends_with("iB") { format!("{shown} ({} B)", format_count(value)) } else { shown }
+}
+
 pub(crate) const fn per(per: Per) -> &'static str {
     match per {
         Per::Iteration => "iteration",

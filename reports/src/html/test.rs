@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, ThresholdSource, Unit, Verdict,
-    format_bytes, format_count, format_number_of, format_value,
+    MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, ThresholdSource, Verdict, format_bytes,
+    format_count, format_number_of, format_value,
 };
 
 use super::figure::figure;
@@ -12,7 +12,7 @@ use super::leak;
 use super::write::Html;
 use crate::chart::plots_of;
 use crate::error::RenderError;
-use crate::figures::{per, wide};
+use crate::figures::{exact, per, wide};
 use crate::summary::{Anchors, in_short, qualified, statistics};
 use crate::words::{own_outcome, verdict_word, waive_until};
 use crate::worst::{leaked_bytes, not_passed};
@@ -237,9 +237,7 @@ fn figures(html: &mut Html, figures: &clean::Figures) {
             .text(metric.name())
             .markup("<td class=n><data")
             .attribute("value", &value.value.to_string());
-        html.markup(">")
-            .text(&exact(value.value, value.unit, &format_value(*metric, value.value)))
-            .markup("</data><td>");
+        html.markup(">").text(&exact(*metric, value.value)).markup("</data><td>");
         html.text(per(value.per)).markup("<td class=n>");
         if let Some(interval) = wide(*metric, value) {
             html.text(&interval);
@@ -254,15 +252,6 @@ fn figures(html: &mut Html, figures: &clean::Figures) {
         }
     }
     html.markup("</tbody></table></div>");
-}
-
-/// `48.0 KiB (49152 B)`: a rounded value is also shown in full.
-fn exact(value: f64, unit: Unit, shown: &str) -> String {
-    if unit == Unit::Bytes && value.abs() >= 1024.0 && value.is_finite() {
-        format!("{shown} ({} B)", format_count(value))
-    } else {
-        shown.to_owned()
-    }
 }
 
 fn seconds(seconds: f64) -> String {

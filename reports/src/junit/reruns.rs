@@ -1,9 +1,10 @@
 //! The iterations of the confirming run as reruns of a test, with the amount that each had left.
 
-use memgate_model::{GrowthPoint, Metric, TestReport, format_count, format_value};
+use memgate_model::{GrowthPoint, Metric, TestReport};
 
 use super::enrich::Rerun;
 use super::sanitise::attribute;
+use crate::figures::exact;
 
 /// Most iterations that are shown; a test may have thousands.
 const SHOWN: usize = 10;
@@ -29,17 +30,11 @@ fn rerun(metric: Metric, before: &GrowthPoint, after: &GrowthPoint) -> Rerun {
     let message = format!(
         "iteration {}: {metric} {}, {} {than} than at iteration {}",
         after.iteration,
-        exactly(metric, after.value),
-        exactly(metric, more.abs()),
+        exact(metric, after.value),
+        exact(metric, more.abs()),
         before.iteration
     );
     Rerun { message: attribute(&message) }
-}
-
-/// `48.0 KiB (49152 B)`: a rounded value is also shown in full.
-fn exactly(metric: Metric, value: f64) -> String {
-    let shown = format_value(metric, value);
-    if shown.ends_with("iB") { format!("{shown} ({} B)", format_count(value)) } else { shown }
 }
 
 #[cfg(test)]
