@@ -1,6 +1,6 @@
 //! A line of commits with a leak. Its runs arrive in any order: tests chain, order and fold together.
 
-use memgate_history::life::{Life, Observation, State, fold, key_of_run};
+use memgate_history::life::{Life, Observation, State, What, fold, key_of_run};
 use memgate_history::place::{Chain, Run, order};
 
 /// Data of a run: its commit, whether the tree had uncommitted changes, the leak was seen and its test judged, the
@@ -88,9 +88,9 @@ fn two_hundred_commits_in_any_order_give_one_life() {
     script.push(Told { started_us: 90_001, ..told(95, false) });
     let script = numbered(&script);
     let expected = life(&script).expect("it was seen");
-    let events: Vec<_> = expected.events.iter().map(|event| (event.state, event.key.as_str())).collect();
+    let events: Vec<_> = expected.events.iter().map(|event| (event.what, event.key.as_str())).collect();
     let (first, rest) = events.split_at(6);
-    let (new, known, fixed, back) = (State::New, State::Known, State::Fixed, State::Regressed);
+    let [new, known, fixed, back] = [State::New, State::Known, State::Fixed, State::Regressed].map(What::To);
     assert_eq!(
         first,
         [(new, "c20"), (known, "c21"), (fixed, "c60"), (back, "c90"), (known, "c91"), (fixed, "c100")]

@@ -24,7 +24,8 @@ impl TestJudge<'_, '_> {
         let (expected, own): (Vec<SnapshotRecord>, Vec<SnapshotRecord>) =
             window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
         let lost = lost_by_place(&own, &lost_while_running(&process.record, &mut places), &mut places);
-        let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
+        let (expected, mut own) = (held(&expected, &mut places), held(&own, &mut places));
+        own.sort_by_key(|group| !lost.contains_key(&group.place.id));
         let expected = Memory::of(&expected);
         let holding = Holding::new(&process.record, self.context.resolve);
         let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
