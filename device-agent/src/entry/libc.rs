@@ -17,10 +17,10 @@ use super::{Pointer, text};
 mod machine;
 use machine::loading;
 
-/// `main` has returned or the program calls `exit`.
-pub(crate) fn main_ends() {
+/// `main` has returned, or the program calls `exit`.
+pub(crate) fn main_ends(returned: bool) {
     if recording::is_tracking() {
-        session::main_ends();
+        session::main_ends(returned);
     }
 }
 
@@ -136,7 +136,7 @@ fn leave(real: Pointer, status: c_int) -> ! {
 /// C's `exit`. When `main` returns, the C library calls its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn exit(status: c_int) -> ! {
-    main_ends();
+    main_ends(false);
     let real = next_of(&FULL_EXIT, c"exit");
     // SAFETY: the C library's own function.
     let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };

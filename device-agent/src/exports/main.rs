@@ -1,9 +1,9 @@
 //! The entry to `main`. On Linux only.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::hint::black_box;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
+
+use memgate_ffi::stack;
 
 use crate::entry::{Pointer, main_ends, next_of};
 use crate::life;
@@ -59,19 +59,10 @@ unsafe extern "C" fn measured_main(
     let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
     // SAFETY: the C library's arguments.
     let status = unsafe { main(count, arguments, environment) };
-    below_its_frame(main_ends);
+    stack::leaving(FRAME_OF_MAIN, || main_ends(true));
     status
 }
 
 /// Bytes of the stack that the agent leaves as they are when `main` has returned: its frame. What its variables point
 /// to was not lost before.
-const FRAME_OF_MAIN: usize = 8 << 10;
-
-/// Does the work below the frame of a function that has just returned.
-#[inline(never)]
-fn below_its_frame(work: fn()) {
-    let frame = MaybeUninit::<[u8; FRAME_OF_MAIN]>::uninit();
-    black_box(&frame);
-    work();
-    black_box(&frame);
-}
+const FRAME_OF_MAIN: usize = 64 << 10;

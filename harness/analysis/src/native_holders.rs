@@ -57,8 +57,8 @@ fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
 /// How many blocks of each stack a program lost while it ran, if its blocks were searched at the end of `main`: no
 /// pointer to them is left, in none of its threads.
 ///
-/// A register of `main` cannot be seen after its end. What it held is no leak, so one block of a stack, or one cycle, does
-/// not count. It does count if a test framework called the code that allocated it, because that call is over.
+/// A register of `main` cannot be seen after its end. What it held is no leak, so one block of a stack, or one cycle,
+/// does not count. It does count if a test framework called the code that allocated it, because that call is over.
 pub(crate) fn lost_while_running(record: &ProcessRecord, places: &mut Places<'_>) -> BTreeMap<u32, u64> {
     let Some(found) = record.native_holders.as_ref().filter(|found| found.unseen_registers == 0) else {
         return BTreeMap::new();

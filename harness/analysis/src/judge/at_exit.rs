@@ -16,8 +16,8 @@ use crate::signature::Place;
 use crate::stats::float;
 
 impl TestJudge<'_, '_> {
-    /// A program that ran once and cannot be repeated: what it lost is a leak. It is unknown whether the rest of what it
-    /// leaves would grow with its work.
+    /// A program that ran once and cannot be repeated: what it lost is a leak. It is unknown whether the rest of what
+    /// it leaves would grow with its work.
     pub(super) fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
         let mut places = Places::new(&process.record, self.context.resolve);
         // By stack: a group may also contain blocks of the program, if the same function allocated them.
@@ -153,8 +153,8 @@ impl Memory {
     }
 }
 
-/// What is lost of these blocks, by the ids of their places. `lost` has the number of blocks of each stack. If blocks of
-/// a stack have several sizes, the smallest count.
+/// What is lost of these blocks, by the ids of their places. `lost` has the number of blocks of each stack. If blocks
+/// of a stack have several sizes, the smallest count.
 fn lost_by_place(
     alive: &[SnapshotRecord],
     lost: &BTreeMap<u32, u64>,

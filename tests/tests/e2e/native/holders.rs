@@ -71,7 +71,7 @@ fn a_plain_program_fails_for_what_it_lost_and_not_for_what_it_holds() {
         __attribute__((noinline)) char *parse(const char *text) { char *copy = strdup(text); return *text == 'x' ? nullptr : copy; }\n\
         __attribute__((noinline)) void test() { parse(\"x\"); }\n\
         namespace doctest { struct Context { __attribute__((noinline)) int run() { test(); return 0; } }; }\n\
-        int main(int, char **a) { char *mine[4];\n\
+        int main(int, char **a) { char *mine[3000];\n\
         for (int i = 0; i < 4; i++) { if (*a[1] == 'm') mine[i] = parse(\"main\"); else if (*a[1] == 's') held[i] = parse(\"static\"); }\n\
         if (*a[1] == 'l') for (int i = 0; i < 10; i++) parse(\"x\");\n\
         if (*a[1] == 'o') parse(\"x\");\n\
