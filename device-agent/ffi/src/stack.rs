@@ -46,20 +46,6 @@ pub fn with_room(mut work: impl FnMut()) {
     unsafe { libc::munmap(stack, BYTES) };
 }
 
-/// Runs `work` and leaves the `bytes` below the caller's frame as they are, if the main stack has the room: the frame
-/// of a function that has just returned, for a reader of the stack.
-pub fn leaving(bytes: usize, mut work: impl FnMut()) {
-    let mut work: &mut dyn FnMut() = &mut work;
-    let here = ptr::from_ref(&work) as usize;
-    let used = MAIN_TOP.load(Ordering::Relaxed).wrapping_sub(here);
-    if used.saturating_add(bytes).saturating_add(ENOUGH) >= MAIN_BYTES.load(Ordering::Relaxed) {
-        return work();
-    }
-    // SAFETY: the main stack grows down to there, nothing lives below its pointer, and the address is 16-aligned; `run`
-    // gets what it expects, alive until the call is over.
-    unsafe { call_on(here.wrapping_sub(bytes) & !15, run, (&raw mut work).cast()) };
-}
-
 extern "C" fn run(work: *mut c_void) {
     // SAFETY: `with_room` passes the address of such a reference.
     let work = unsafe { &mut *work.cast::<&mut dyn FnMut()>() };
@@ -113,21 +99,5 @@ mod tests {
         });
         assert_eq!(calls, 1);
         assert!(there.abs_diff(ptr::from_ref(&here) as usize) > BYTES, "it is another stack");
-    }
-
-    #[test]
-    fn the_stack_below_stays_as_it_is_where_there_is_room() {
-        let here = 0_u8;
-        let at = ptr::from_ref(&here) as usize;
-        let far = |bytes| {
-            let mut there = 0;
-            leaving(bytes, || there = ptr::from_ref(&0_u8) as usize);
-            at.wrapping_sub(there)
-        };
-        assert!(far(4096) < 4096, "an unknown stack");
-        set_main(at.wrapping_add(1 << 10), 512 << 10);
-        assert!((64 << 10..80 << 10).contains(&far(64 << 10)));
-        assert!(far(450 << 10) < 4096, "no room");
-        set_main(0, 0);
     }
 }

@@ -386,9 +386,9 @@ pub fn is_active() -> bool {
     begin().is_some_and(|_work| SESSION.lock().is_some())
 }
 
-/// `main` has `returned`, or the program has called `exit`; exit handlers and static destructors come next. If the
+/// `main` has returned or the program has called `exit`; exit handlers and static destructors come next. If the
 /// harness asked for it, the live blocks are written now.
-pub fn main_ends(returned: bool) {
+pub fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
     let Some(_work) = begin() else { return };
     let asked = SESSION.lock().as_ref().is_some_and(|session| {
@@ -397,8 +397,7 @@ pub fn main_ends(returned: bool) {
     // A virtual machine that such a program starts still reports its tests.
     if asked && !HAS_TESTS.load(Ordering::Relaxed) && ENDED.swap(1, Ordering::Relaxed) == 0 {
         let (suite, name) = END_OF_MAIN;
-        let outcome = returned.then_some(Outcome::Passed);
-        stack::with_room(|| reach(BoundaryKind::Mark, suite, name, outcome));
+        stack::with_room(|| reach(BoundaryKind::Mark, suite, name, None));
     }
 }
 

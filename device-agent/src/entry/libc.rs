@@ -17,10 +17,10 @@ use super::{Pointer, text};
 mod machine;
 use machine::loading;
 
-/// `main` has returned, or the program calls `exit`.
-pub(crate) fn main_ends(returned: bool) {
+/// `main` has returned or the program calls `exit`.
+pub(crate) fn main_ends() {
     if recording::is_tracking() {
-        session::main_ends(returned);
+        session::main_ends();
     }
 }
 
@@ -136,7 +136,7 @@ fn leave(real: Pointer, status: c_int) -> ! {
 /// C's `exit`. When `main` returns, the C library calls its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn exit(status: c_int) -> ! {
-    main_ends(false);
+    main_ends();
     let real = next_of(&FULL_EXIT, c"exit");
     // SAFETY: the C library's own function.
     let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };

@@ -3,8 +3,6 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use memgate_ffi::stack;
-
 use crate::entry::{Pointer, main_ends, next_of};
 use crate::life;
 
@@ -59,10 +57,6 @@ unsafe extern "C" fn measured_main(
     let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
     // SAFETY: the C library's arguments.
     let status = unsafe { main(count, arguments, environment) };
-    stack::leaving(FRAME_OF_MAIN, || main_ends(true));
+    main_ends();
     status
 }
-
-/// Bytes of the stack that the agent leaves as they are when `main` has returned: its frame. What its variables point
-/// to was not lost before.
-const FRAME_OF_MAIN: usize = 64 << 10;

@@ -74,7 +74,7 @@ pub const EXPLAINS_WHAT_IS_NAMED: u16 = 3;
 pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";
 
 /// Suite and name of the mark that the agent sets when `main` returns or the program calls `exit`, with the
-/// survivors. Its outcome is `Passed` if `main` returned, and none after `exit`, when its frames are still in use.
+/// survivors.
 pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 
 /// Suite and name of the mark that the agent sets in an app when the last test is over, if the harness asked for a

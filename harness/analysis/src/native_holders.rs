@@ -54,19 +54,21 @@ fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
     stacks.into_iter().map(|(_, stack)| stack).take(MOST_SITES).collect()
 }
 
-/// How many blocks of each stack a program lost while it ran, if its blocks were searched at the end of `main`: no
+/// How many blocks of each stack the tests of a program lost, if its blocks were searched at the end of `main`: no
 /// pointer to them is left, in none of its threads.
 ///
-/// A register of `main` cannot be seen after its end. What it held is no leak, so one block of a stack, or one cycle,
-/// does not count. It does count if a test framework called the code that allocated it, because that call is over.
-pub(crate) fn lost_while_running(record: &ProcessRecord, places: &mut Places<'_>) -> BTreeMap<u32, u64> {
+/// A variable of `main` cannot be seen after its end, and what it held is no leak. So only code counts that a test
+/// framework called: that call is over.
+pub(crate) fn lost_by_tests(record: &ProcessRecord, places: &mut Places<'_>) -> BTreeMap<u32, u64> {
     let Some(found) = record.native_holders.as_ref().filter(|found| found.unseen_registers == 0) else {
         return BTreeMap::new();
     };
-    let is_lost = |held: &&HeldBlocks| match held.state {
-        HeldState::Lost if held.of_state > 1 => true,
-        HeldState::Lost | HeldState::LostCycle => places.of(held.stack).in_test,
-        HeldState::Reachable | HeldState::IndirectlyLost => false,
+    let is_lost = |held: &&HeldBlocks| match (held.state, held.path.first()) {
+        (HeldState::Lost | HeldState::LostCycle, _) => places.of(held.stack).in_test,
+        (HeldState::IndirectlyLost, Some(HeldLink::Blocks { stack, .. })) => {
+            places.of(*stack).in_test && places.of(held.stack).in_test
+        }
+        _ => false,
     };
     found.held.iter().filter(is_lost).map(|held| (held.stack, held.of_state)).collect()
 }

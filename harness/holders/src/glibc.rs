@@ -60,7 +60,7 @@ pub(crate) fn free_lists(memory: &dyn Memory, range: Range<u64>) -> Option<FreeL
 /// stack.
 pub(crate) fn add_early(memory: &dyn Memory, mappings: &[Mapping], blocks: &mut Vec<(u64, u64, u32)>) {
     let Some(heap) = mappings.iter().find(|m| m.name == "[heap]").map(|m| m.range.clone()) else { return };
-    let data = mappings.iter().filter(|m| m.writable && !m.shared && m.of_file);
+    let data = mappings.iter().filter(|m| m.writable && !m.shared && is_libc(&m.name));
     let lists = data.filter_map(|m| free_lists(memory, m.range.clone()));
     let arena = lists.into_iter().find_map(|lists| Arena::of(memory, &lists, &heap));
     let Some(arena) = arena else { return };
@@ -110,7 +110,11 @@ impl Arena {
             let start = at + HEAD;
             while known.next_if(|known| *known < start).is_some() {}
             if is_in_use && known.peek() != Some(&start) {
-                if size == CACHE_CHUNK { caches.push(start) } else { in_use.push((start, size - WORD)) }
+                if size == CACHE_CHUNK && is_cache(memory, start) {
+                    caches.push(start);
+                } else {
+                    in_use.push((start, size - WORD));
+                }
             }
             at = next;
         }
@@ -131,6 +135,27 @@ impl Arena {
         in_use.retain(|(start, _)| !free.contains(start));
         Some(in_use)
     }
+}
+
+/// Is it a thread's cache, and no other block of this size? The lists with a count, and no others, have a first chunk.
+fn is_cache(memory: &dyn Memory, start: u64) -> bool {
+    let mut counts = [0; 128];
+    if memory.read(start, &mut counts) < counts.len() {
+        return false;
+    }
+    let lists = start + 2 * CACHE_LISTS;
+    let mut reader = Reader::new(memory);
+    let (counts, _) = counts.as_chunks::<2>();
+    (0..).zip(counts).all(|(list, count)| {
+        let first = reader.word(lists + WORD * list);
+        first.is_some_and(|first| (first == 0) == (*count == [0; 2]))
+    })
+}
+
+/// Is it the C library? Only its data has lists of free chunks.
+pub(crate) fn is_libc(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libc.so") || name.starts_with("libc-")
 }
 
 /// Collects the starts of the chunks on a list. Links point at chunks, or, with `to_link` 0, after their heads.
@@ -178,7 +203,7 @@ mod tests {
     }
 
     /// A heap at 0x50000: a thread's cache with one free chunk on a list of two, a chunk that the agent knows, an
-    /// early one, a free one, one on a fast list, an early one, the top.
+    /// early one, a free one, one on a fast list, an early one, an early one as large as a cache, the top.
     #[test]
     fn chunks_in_use_that_the_agent_does_not_know_are_blocks() {
         let maps = parse_maps("21000-24000 rw-p 0 0:0 7 /lib/libc.so.6\n50000-51000 rw-p 0 0:0 0 [heap]\n");
@@ -189,16 +214,28 @@ mod tests {
         }
         let mut at = 0x5_0000;
         let mut starts = Vec::new();
-        for (size, before_in_use) in
-            [(0x290, 1), (0x20, 1), (0x30, 1), (0x40, 1), (0x50, 1), (0x20, 0), (0x20, 1), (0x60, 1)]
-        {
+        for (size, before_in_use) in [
+            (0x290, 1),
+            (0x20, 1),
+            (0x30, 1),
+            (0x40, 1),
+            (0x50, 1),
+            (0x20, 0),
+            (0x20, 1),
+            (0x60, 1),
+            (0x290, 1),
+        ] {
             image.put(at + 8, &[size | before_in_use]);
             starts.push(at + 16);
             at += size;
         }
         image.put(at + 8, &[(0x5_1000 - at) | 1]);
-        let [cache, known, early, cached, _free, fast, first_cached, last] = starts[..] else { panic!() };
+        let [cache, known, early, cached, _free, fast, first_cached, last, large] = starts[..] else {
+            panic!()
+        };
+        image.put(cache, &[2]);
         image.put(cache + 128, &[first_cached]);
+        image.put(large, &[0x7_0000, 0x7_0010]);
         image.put(first_cached, &[cached ^ (first_cached >> 12)]);
         image.put(cached, &[cached >> 12]);
         image.put(lists - 0x60, &[fast - 16]);
@@ -206,7 +243,7 @@ mod tests {
         image.put(lists - 0x10, &[at]);
         let mut blocks = vec![(known, 20, 7)];
         add_early(&image, &maps, &mut blocks);
-        assert_eq!(blocks, [(known, 20, 7), (early, 0x28, 0), (last, 0x58, 0)]);
+        assert_eq!(blocks, [(known, 20, 7), (early, 0x28, 0), (last, 0x58, 0), (large, 0x288, 0)]);
         // With one invalid size, nothing is trusted.
         image.put(early - 8, &[0x31_0001]);
         let mut blocks = Vec::new();

@@ -6,7 +6,7 @@ use memgate_wire::Module;
 use memgate_wire::native_holders::ThreadLocalModule;
 
 use crate::blocks::Blocks;
-use crate::glibc::free_lists;
+use crate::glibc::{free_lists, is_libc};
 use crate::maps::Mapping;
 use crate::memory::{Memory, Reader, WORD};
 use crate::stacks::control_block;
@@ -160,7 +160,9 @@ impl Finder<'_> {
             let data = data.filter_map(|m| common(&m.range, &(module.start..module.end)));
             let ranges: Vec<_> = data
                 .flat_map(|range| {
-                    without(range.clone(), free_lists(self.memory, range).map(|lists| lists.range))
+                    let lists =
+                        is_libc(&module.path).then(|| free_lists(self.memory, range.clone())).flatten();
+                    without(range, lists.map(|lists| lists.range))
                 })
                 .collect();
             if !ranges.is_empty() {

@@ -36,8 +36,6 @@ pub struct Wanted {
     pub stacks: Vec<u32>,
     /// Its modules.
     pub modules: Vec<Module>,
-    /// Whether `main` has returned. The frames of its functions are then old contents of the stack.
-    pub main_returned: bool,
 }
 
 /// Time limit of a search, in processor time: a busy machine does not change the result. The copy itself ends after a
@@ -195,9 +193,8 @@ impl Copy {
             }
             RootKind::Stack(thread) => {
                 let pointer = self.threads.get(*thread).and_then(|it| it.stack_pointer).unwrap_or(0);
-                let is_old = wanted.main_returned && *thread == 0;
-                let pc = || function_at(&self.memory, &self.mappings, pointer, at);
-                HeldLink::Stack { thread: name(*thread), pc: if is_old { 0 } else { pc().unwrap_or(0) } }
+                let pc = function_at(&self.memory, &self.mappings, pointer, at).unwrap_or(0);
+                HeldLink::Stack { thread: name(*thread), pc }
             }
             RootKind::ThreadLocal { thread, module, start } => HeldLink::ThreadLocal {
                 thread: name(*thread),

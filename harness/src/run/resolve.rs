@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::ExpectedError;
 use crate::run::engine::KeptFiles;
+use crate::session::write_atomically;
 use crate::symbol_files::SymbolFiles;
 
 /// Name of the file in the session folder.
@@ -152,7 +153,7 @@ impl Symbols {
         let path = session.join(FILE);
         let bytes = serde_json::to_vec(&stored)
             .map_err(|why| ExpectedError::machinery(format!("cannot write symbols: {why}"), ""))?;
-        fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
+        write_atomically(&path, &bytes).map_err(|why| ExpectedError::failed(&why))
     }
 
     /// Modules without symbols, each with the reason. Of the copies of one build only the first is named. A device's

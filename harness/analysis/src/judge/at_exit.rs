@@ -10,22 +10,21 @@ use super::leaks;
 use super::one_test::TestJudge;
 use crate::groups::{Held, OsKind, Places, held};
 use crate::input::ProcessInput;
-use crate::native_holders::{Holding, lost_while_running};
+use crate::native_holders::{Holding, lost_by_tests};
 use crate::record::{ProcessRecord, Window};
 use crate::signature::Place;
 use crate::stats::float;
 
 impl TestJudge<'_, '_> {
-    /// A program that ran once and cannot be repeated: what it lost is a leak. It is unknown whether the rest of what
-    /// it leaves would grow with its work.
+    /// A program that ran once and cannot be repeated: what its tests lost is a leak. It is unknown whether the rest of
+    /// what it leaves would grow with its work.
     pub(super) fn alive_at_exit(&mut self, (process, window): (&ProcessInput, &Window)) {
         let mut places = Places::new(&process.record, self.context.resolve);
         // By stack: a group may also contain blocks of the program, if the same function allocated them.
         let (expected, own): (Vec<SnapshotRecord>, Vec<SnapshotRecord>) =
             window.survivors.iter().copied().partition(|record| is_expected(&places.of(record.stack)));
-        let lost = lost_by_place(&own, &lost_while_running(&process.record, &mut places), &mut places);
-        let (expected, mut own) = (held(&expected, &mut places), held(&own, &mut places));
-        own.sort_by_key(|group| !lost.contains_key(&group.place.id));
+        let lost = lost_by_place(&own, &lost_by_tests(&process.record, &mut places), &mut places);
+        let (expected, own) = (held(&expected, &mut places), held(&own, &mut places));
         let expected = Memory::of(&expected);
         let holding = Holding::new(&process.record, self.context.resolve);
         let (mut unwaived, listed) = (Memory::default(), self.judgement.leaks.len());
@@ -35,8 +34,10 @@ impl TestJudge<'_, '_> {
             holding.tell(&mut leak, self.context.resolve);
             if !self.list(leak, &group.place.names) {
                 unwaived.add(group.bytes, group.count);
-                if let Some(lost) = lost.get(&group.place.id) {
-                    unwaived_lost.add(lost.bytes, lost.count);
+                match lost.get(&group.place.id) {
+                    Some(lost) => unwaived_lost.add(lost.bytes, lost.count),
+                    // Follows the others in the report.
+                    None => drop(self.judgement.seen_once.insert(group.place.id.clone())),
                 }
             }
         }
@@ -73,7 +74,7 @@ impl TestJudge<'_, '_> {
         }
     }
 
-    /// Judges what the program lost. Returns whether that is above a limit.
+    /// Judges what tests lost. Returns whether that is above a limit.
     fn lost(&mut self, lost: &Memory) -> bool {
         let figures = [(Metric::NativeLiveBytes, lost.bytes), (Metric::NativeLiveAllocations, lost.count)];
         let exceeded = figures.into_iter().find_map(|(metric, value)| {

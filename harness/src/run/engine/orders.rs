@@ -59,14 +59,7 @@ impl Observe for Watch {
         let orders = (self.orders)(process);
         let reading = Reading::new(self.names.renamer());
         let takes_classes = process.hello.wire_version >= EXPLAINS_WHAT_IS_NAMED;
-        Box::new(Follower {
-            key: process.key,
-            news: Arc::clone(&self.news),
-            reading,
-            orders,
-            takes_classes,
-            main_returned: false,
-        })
+        Box::new(Follower { key: process.key, news: Arc::clone(&self.news), reading, orders, takes_classes })
     }
 }
 
@@ -77,7 +70,6 @@ struct Follower {
     orders: Box<dyn Orders>,
     /// An older agent itself chooses which classes it explains.
     takes_classes: bool,
-    main_returned: bool,
 }
 
 impl Follow for Follower {
@@ -101,7 +93,6 @@ impl Follow for Follower {
         let reply = match boundary.kind {
             BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.reading.record()),
             BoundaryKind::Mark if (boundary.suite.as_str(), boundary.test.as_str()) == END_OF_MAIN => {
-                self.main_returned = boundary.outcome.is_some();
                 self.orders.at_main_end(boundary)
             }
             _ => Reply::default(),
@@ -116,7 +107,7 @@ impl Follow for Follower {
     fn wanted(&self) -> Wanted {
         let record = self.reading.record();
         let modules = record.last_modules().iter().map(|module| Module::clone(module)).collect();
-        Wanted { stacks: stacks_that_grew(record), modules, main_returned: self.main_returned }
+        Wanted { stacks: stacks_that_grew(record), modules }
     }
 
     fn ended(&mut self, end: &ProcessEnd) {

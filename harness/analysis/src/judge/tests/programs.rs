@@ -1,6 +1,6 @@
 //! Plain programs: what is alive at their end, and runs of different lengths.
 
-use memgate_wire::native_holders::{HeldBlocks, HeldState, NativeHolders};
+use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, ProcessRole, SnapshotScope};
 
 use super::*;
@@ -127,7 +127,7 @@ impl Resolve for ByMain {
 }
 
 #[test]
-fn what_a_plain_program_lost_while_it_ran_fails_it() {
+fn what_the_tests_of_a_plain_program_lost_fails_it() {
     use HeldState::{IndirectlyLost, Lost, LostCycle, Reachable};
     let left = || {
         process(|p| {
@@ -135,41 +135,50 @@ fn what_a_plain_program_lost_while_it_ran_fails_it() {
             p.alloc(4, 100, 2);
         })
     };
-    let default = GatePolicy::default();
+    let told = |report: &RunReport| {
+        let test = only(report);
+        (test.verdict, test.reason.split(';').next().unwrap().to_owned(), test.leaks.len())
+    };
     type Found = (u32, u64, HeldState);
     let judged = |found: &[Found], policy: &GatePolicy| {
-        let report = judge(&process_suite(searched(left(), found), &[]), policy, &mut ByMain);
-        let test = only(&report);
-        (test.verdict, test.reason.split(';').next().unwrap().to_owned(), test.leaks.len())
+        told(&report(&process_suite(searched(left(), found), &[]), policy))
     };
     let not_judged = |what: &str| (Verdict::Warn, format!("not judged: {what} alive at exit"), 2);
     let all = || not_judged("280 B in 12 allocations");
-    let lost = (
-        Verdict::Fail,
-        "80 B in 10 allocations lost (allowed 0 B): no pointer to them is left at the end of main",
+    let reason =
+        |what: &str| format!("{what} lost (allowed 0 B): no pointer to them is left at the end of main");
+    let lost = || (Verdict::Fail, reason("80 B in 10 allocations"), 2);
+    let default = GatePolicy::default();
+    assert_eq!(judged(&[(3, 10, Lost), (4, 2, Reachable)], &default), lost());
+    assert_eq!(judged(&[(3, 10, LostCycle)], &default), lost());
+    assert_eq!(
+        judged(&[(3, 10, Reachable), (4, 2, IndirectlyLost)], &default),
+        all(),
+        "held by what main lost"
     );
-    let lost = (lost.0, lost.1.to_owned(), 2);
-    assert_eq!(judged(&[(3, 10, Lost), (4, 2, Reachable)], &default), lost);
-    assert_eq!(judged(&[(3, 10, Lost), (4, 2, IndirectlyLost)], &default), lost);
-    assert_eq!(judged(&[(3, 10, Reachable), (4, 2, Reachable)], &default), all());
-    assert_eq!(judged(&[(3, 1, Lost)], &default), all(), "a register of main may have held it");
-    assert_eq!(judged(&[(3, 10, LostCycle)], &default), all(), "it may have held one block of the cycle");
-    let of_two = "200 B in 2 allocations lost (allowed 0 B): no pointer to them is left at the end of main";
-    assert_eq!(judged(&[(4, 7, Lost)], &default).1, of_two, "others were freed at exit");
+    assert_eq!(judged(&[(3, 1, Lost)], &default).1, reason("8 B in 1 allocation"));
+    assert_eq!(
+        judged(&[(4, 7, Lost)], &default).1,
+        reason("200 B in 2 allocations"),
+        "others were freed at exit"
+    );
 
+    let mut by_list = searched(left(), &[(3, 10, IndirectlyLost)]);
+    by_list.native_holders.as_mut().unwrap().held[0].path =
+        vec![HeldLink::Blocks { stack: 4, size: 8, count: 1 }];
+    assert_eq!(told(&report(&process_suite(by_list, &[]), &default)), lost(), "held by what a test lost");
+
+    let by_main = judge(&process_suite(searched(left(), &[(3, 10, Lost)]), &[]), &default, &mut ByMain);
+    assert_eq!(told(&by_main), all(), "variables of main may have held them");
     let mut other_threads = searched(left(), &[(3, 10, Lost)]);
     other_threads.native_holders.as_mut().unwrap().unseen_registers = 1;
-    let report = judge(&process_suite(other_threads, &[]), &default, &mut ByMain);
-    assert_eq!(only(&report).verdict, Verdict::Warn, "registers of other threads may hold them");
+    let with_threads = report(&process_suite(other_threads, &[]), &default);
+    assert_eq!(told(&with_threads), all(), "registers of other threads may hold them");
 
-    for lost in [(3, 1, Lost), (3, 10, LostCycle)] {
-        let report = report_of(&process_suite(searched(left(), &[lost]), &[]));
-        assert_eq!(only(&report).verdict, Verdict::Fail, "the test that held it is over");
-    }
-    let leaks = &only(&report).leaks;
+    let leaks = &only(&with_threads).leaks;
     let waived = |leaks: &[Leak]| judged(&[(3, 10, Lost)], &waiving_ids(leaks));
     assert_eq!(waived(&leaks[1..]), not_judged("200 B in 2 allocations"));
-    assert_eq!(waived(&leaks[..1]), lost);
+    assert_eq!(waived(&leaks[..1]), lost());
     let mut allowed = GatePolicy::default();
     for limit in allowed.defaults.iter_mut().filter(|limit| limit.metric == Metric::NativeLiveBytes) {
         limit.bound = Bound::Absolute(80.0);
