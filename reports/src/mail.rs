@@ -141,7 +141,8 @@ fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
     let (new, regressed, larger) = (count("new"), count("regressed"), count("larger"));
     let ended: Vec<&Ended> = only.iter().filter_map(|id| changes.gone.get(id)).collect();
     let fixed = ended.iter().filter(|ended| ended.fixed).count();
-    let (stay, gone) = (only.len() - new - regressed - larger - ended.len(), ended.len() - fixed);
+    let stays = |id: &&String| changes.word(id).is_none() && !changes.gone.contains_key(*id);
+    let (stay, gone) = (only.iter().filter(stays).count(), ended.len() - fixed);
     let parts = [
         (new, "new leak", ""),
         (regressed, "regressed leak", ""),
@@ -416,11 +417,15 @@ mod tests {
         let theirs: BTreeMap<_, _> = only.iter().map(|id| (id.clone(), "engine".to_owned())).collect();
         let larger = changed(Changes { grew: theirs.clone(), ..Changes::default() });
         assert!(larger.ends_with(" · 1 larger leak in your code on main"), "{larger}");
-        let mut regressed = Changes { new: theirs, ..Changes::default() };
+        let mut regressed = Changes { new: theirs.clone(), ..Changes::default() };
         regressed.came_back(&only);
         assert_eq!(regressed.in_words(&report), "1 regressed leak in engine");
         let regressed = changed(regressed);
         assert!(regressed.ends_with(" · 1 regressed leak in your code on main"), "{regressed}");
+        // Regression: a leak that grew and was fixed since the last message made a number below zero.
+        let gone = only.iter().map(|id| (id.clone(), Ended { fixed: true, ..Ended::default() })).collect();
+        let both = changed(Changes { grew: theirs, gone, ..Changes::default() });
+        assert!(both.ends_with(" · 1 larger leak, 1 leak fixed in your code on main"), "{both}");
         for text in [&mail.html, &mail.text] {
             assert!(text.contains("n1-00000000000000aa"), "{text}");
             assert!(!text.contains("n1-00000000000000cc") && !text.contains("n1-00000000000000dd"), "{text}");
