@@ -104,7 +104,10 @@ impl Store {
                 for shifted in self.claim_shifts((project, &name), channel, now_us).await? {
                     match of_project.iter_mut().find(|notice| notice.run.run == shifted.run.run) {
                         Some(same) => {
-                            same.changes.extend(shifted.changes);
+                            let told: BTreeSet<_> =
+                                same.changes.iter().map(|change| change.leak.id.clone()).collect();
+                            let more = shifted.changes.into_iter();
+                            same.changes.extend(more.filter(|change| !told.contains(&change.leak.id)));
                             (same.shifts, same.line) = (shifted.shifts, shifted.line);
                         }
                         None => of_project.push(shifted),
@@ -238,25 +241,30 @@ impl Store {
         })
     }
 
-    /// The known leaks that are larger in the tests with these figures.
+    /// The known leaks that are larger in the tests with these figures, each with the figures of the newest run that
+    /// showed it.
     async fn larger(&self, line: LineId, found: &[(i64, Shifted)]) -> Result<Vec<Change>, StoreError> {
-        let mut tests = BTreeMap::<(i64, i64), Vec<String>>::new();
+        let mut larger = BTreeMap::<i64, (i64, BTreeSet<String>)>::new();
         for run in found.iter().map(|(run, _)| *run).collect::<BTreeSet<_>>() {
             for row in line.query(sql::LARGER_OF_RUN).bind(run).fetch_all(&self.pool).await? {
                 let (leak, suite, name): (i64, String, String) =
                     (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
                 let is_its = |(of, at): &(i64, Shifted)| *of == run && at.suite == suite && at.name == name;
                 if found.iter().any(is_its) {
-                    tests.entry((run, leak)).or_default().push(format!("{suite}::{name}"));
+                    let (newest, tests) = larger.entry(leak).or_default();
+                    *newest = run;
+                    tests.insert(format!("{suite}::{name}"));
                 }
             }
         }
-        let mut changes = Vec::with_capacity(tests.len());
-        for ((run, leak), tests) in tests {
-            let known = rows::leaks(&mut *self.pool.acquire().await?, line.project, &[leak].into()).await?;
-            for KnownLeak { leak: known, .. } in known.into_values() {
-                let leak = self.as_seen((line.project, run, leak), known).await?;
-                changes.push(Change { what: What::Larger, leak, tests: tests.clone() });
+        let mut changes = Vec::with_capacity(larger.len());
+        for ids in larger.keys().copied().collect::<Vec<_>>().chunks(rows::NAMED) {
+            let ids = ids.iter().copied().collect();
+            let known = rows::leaks(&mut *self.pool.acquire().await?, line.project, &ids).await?;
+            for (id, KnownLeak { leak, .. }) in known {
+                let Some((run, tests)) = larger.remove(&id) else { continue };
+                let leak = self.as_seen((line.project, run, id), leak).await?;
+                changes.push(Change { what: What::Larger, leak, tests: tests.into_iter().collect() });
             }
         }
         Ok(changes)
@@ -503,6 +511,55 @@ mod tests {
         let larger: Vec<_> = shown.runs.iter().map(|run| run.larger_leaks).collect();
         assert_eq!((larger, shown.counts), (vec![0, 1, 0, 0, 0], [0, 0, 1, 0, 0]));
         store.close().await;
+    }
+
+    /// Regression: the mail showed a leak that was fixed or waived since it grew, and a leak that grew twice was in it
+    /// twice.
+    #[tokio::test]
+    async fn a_leak_that_grew_is_told_once_with_its_newest_figures_and_only_if_it_still_counts() {
+        let now = jiff::Timestamp::now().as_microsecond();
+        for (bytes, last, told) in [
+            ([61.0, 61.0, 61.0, 122.0, 122.0], Verdict::Fail, vec![("larger", 122.0)]),
+            ([61.0, 61.0, 61.0, 122.0, 244.0], Verdict::Fail, vec![("larger", 244.0)]),
+            ([61.0, 61.0, 61.0, 122.0, 122.0], Verdict::Pass, vec![("fixed", 122.0)]),
+            ([61.0, 61.0, 61.0, 122.0, 122.0], Verdict::Warn, vec![]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = sqlite(&folder, "h.db").await;
+            let steps = bytes.into_iter().map(|bytes| (bytes, Verdict::Fail)).chain([(bytes[4], last)]);
+            let mut found = Vec::new();
+            for (number, (bytes, verdict)) in steps.enumerate() {
+                let mut of_run = leak("n1-a", bytes);
+                of_run.waiver = (verdict == Verdict::Warn).then(|| "known".to_owned());
+                let leaks: &[Leak] = if verdict == Verdict::Pass { &[] } else { &[of_run] };
+                add_commit(&store, number, leaks, |suite| {
+                    // The figure of the first test rises in run 3, of the second one in run 4, of the third one in 5.
+                    let zoom = TestReport { id: "Map.zoom".to_owned(), ..suite.tests[0].clone() };
+                    let turn =
+                        TestReport { id: "Map.turn".to_owned(), leaks: vec![], ..suite.tests[0].clone() };
+                    suite.tests.extend([zoom, turn]);
+                    for (test, from) in suite.tests.iter_mut().zip(3..) {
+                        let value = if number < from { 61.0 } else { 122.0 };
+                        let value = MetricValue::exact(value, Metric::NativeLiveBytes, Per::Iteration);
+                        test.metrics.insert(Metric::NativeLiveBytes, value);
+                        test.verdict = if verdict == Verdict::Warn { Verdict::Pass } else { verdict };
+                    }
+                })
+                .await;
+                if number == 2 || number == 5 {
+                    found = store.claim_notices("mail", now).await.unwrap();
+                    for notice in &found {
+                        store.told(notice, now).await.unwrap();
+                    }
+                }
+            }
+            let changes = found.iter().flat_map(|notice| &notice.changes);
+            let all: Vec<_> =
+                changes.map(|change| (change.what.name(), change.leak.bytes_per_iteration)).collect();
+            assert_eq!(all, told, "{last:?}");
+            assert!(!found.is_empty() && found.iter().any(|notice| notice.shifts.len() > 1), "{found:?}");
+            store.close().await;
+        }
     }
 
     /// Regression: each commit that added a test was a mail, since GoogleTest keeps some bytes for each test.

@@ -416,10 +416,12 @@ pub(super) const MOVE_NOTICES: &str = "INSERT INTO notice (project_id, channel, 
      ON CONFLICT (project_id, channel, branch_id, leak_id, state, commit_key) DO NOTHING";
 pub(super) const TOLD_NOTICE: &str = "UPDATE notice SET told_us = $7 WHERE project_id = $1 AND channel = $2 AND branch_id = $3 \
      AND leak_id = $4 AND state = $5 AND commit_key = $6";
-/// Leaks that the commit of a run showed to be larger, each with its tests in this run.
+/// Leaks that the commit of a run showed to be larger and that still count, each with its tests in this run.
 pub(super) const LARGER_OF_RUN: &str = "SELECT s.leak_id, t.suite, t.name FROM run r \
      JOIN event v ON v.project_id = r.project_id AND v.branch_id = r.branch_id AND v.environment_id = r.environment_id \
      AND v.commit_key = r.commit_key AND v.state = 6 \
+     JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
+     AND l.leak_id = v.leak_id AND l.state IN (1, 2, 4) AND l.waived = 0 \
      JOIN sighting s ON s.project_id = v.project_id AND s.leak_id = v.leak_id AND s.run_id = r.run_id AND s.how = 1 \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND r.run_id = $4 ORDER BY 1, 2, 3";
