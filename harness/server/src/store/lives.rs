@@ -349,7 +349,10 @@ impl Folding<'_, '_> {
             ];
             self.events.insert((leak, event.what, event.key.clone()), row);
             if known.is_none() {
-                self.told.push((leak, event.clone()));
+                // A run of an earlier commit with less of a leak makes a later run show more: that is no news.
+                if event.what != What::Larger || event.run == self.new.run.run {
+                    self.told.push((leak, event.clone()));
+                }
                 new.push(event);
             }
         }

@@ -562,6 +562,22 @@ mod tests {
         }
     }
 
+    /// Regression: the console told of a later run that a leak is larger there, since this one has less of it.
+    #[tokio::test]
+    async fn a_run_of_an_earlier_commit_with_less_of_a_leak_has_no_larger_leak() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = sqlite(&folder, "h.db").await;
+        for (number, bytes) in [(2, 122.0), (1, 61.0)] {
+            let manifest = of_commit(number, "main");
+            let report = report_of(&manifest.session, &[leak("n1-a", bytes)]);
+            let added = store.add(&manifest, &report).await.unwrap();
+            assert!(added.events.iter().all(|event| event.kind != "larger"), "{number}: {added:?}");
+        }
+        let shown = store.overview("tiles", &Choice::default()).await.unwrap().unwrap();
+        assert!(shown.events.iter().any(|event| event.kind == "larger"), "the history has it");
+        store.close().await;
+    }
+
     /// Regression: each commit that added a test was a mail, since GoogleTest keeps some bytes for each test.
     #[tokio::test]
     async fn what_a_suite_keeps_is_news_only_if_it_stays_clearly_higher() {
