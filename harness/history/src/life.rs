@@ -463,7 +463,9 @@ impl Commit {
 
     fn add(&mut self, run: &Observation) {
         let Observation { run: id, at_us, waived, bytes, count, .. } = *run;
-        let more = self.seen.as_ref().map(|seen| bytes.total_cmp(&seen.bytes));
+        // Descriptors and threads have no bytes.
+        let than = |seen: &Sighting| bytes.total_cmp(&seen.bytes).then(count.total_cmp(&seen.count));
+        let more = self.seen.as_ref().map(than);
         if run.seen && more.is_none_or(Ordering::is_ge) {
             let as_much = self.seen.as_ref().filter(|_| more == Some(Ordering::Equal));
             let first = as_much.and_then(|seen| seen.first).or(Some((id, at_us)));
@@ -889,6 +891,19 @@ mod tests {
         assert_eq!(larger("(#2)(2#)(23)"), ["c2 c3"], "a commit counts once, with its largest run");
         assert_eq!(larger("#ww2"), ["c3 c4"]);
         assert_eq!(larger("#.#.2.3.4"), [""; 0], "what comes and goes has any size");
+        // Regression: of two runs of a commit, the last one counted for what has no bytes, also if it showed less.
+        let of_descriptors = |script| {
+            let mut observations = observations(script);
+            for seen in &mut observations {
+                (seen.bytes, seen.count) = (0.0, seen.bytes);
+            }
+            let events = fold(&observations).unwrap().events.into_iter();
+            let larger = events.filter(|event| event.what == What::Larger);
+            larger.map(|event| format!("{} {} {}", event.before, event.key, event.run)).collect::<Vec<_>>()
+        };
+        assert_eq!(of_descriptors("#(#2)(2#)(23)"), ["c1 c2 2", "c3 c4 6"]);
+        assert_eq!(of_descriptors("(2#)2"), [""; 0], "it is as large as it was");
+        assert_eq!(of_descriptors("##(2#)"), ["c2 c3 2"]);
         let runs = |script| of(script).events.iter().map(|event| event.run).collect::<Vec<_>>();
         assert_eq!(runs("#(#22)"), [0, 1, 2], "new, known, larger: the first run that shows it");
     }

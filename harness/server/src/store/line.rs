@@ -215,7 +215,7 @@ impl Seen {
         seen.tests.insert(test);
         // A leak is waived if a waiver covers it in all its tests.
         seen.waived = (is_first || seen.waived) && how == How::Waived;
-        if is_first || bytes > seen.bytes {
+        if is_first || (bytes, count) > (seen.bytes, seen.count) {
             (seen.bytes, seen.count) = (bytes, count);
         }
     }
@@ -374,5 +374,22 @@ impl Lookup {
         let suites =
             there.suites.get_or_insert_with(|| there.tests.iter().filter_map(suite_of).cloned().collect());
         Ok(tests.iter().filter_map(suite_of).any(|suite| suites.contains(suite)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_tests_with_a_leak_the_one_with_most_of_it_counts_also_if_it_has_no_bytes() {
+        for rows in [[(0.0, 1.0), (0.0, 3.0)], [(0.0, 3.0), (0.0, 1.0)], [(8.0, 9.0), (16.0, 2.0)]] {
+            let mut seen = BTreeMap::new();
+            for (test, (bytes, count)) in (0..).zip(rows) {
+                Seen::add(&mut seen, 7, (test, How::Counted, bytes, count));
+            }
+            let most = if rows[1].0 > 0.0 { (16.0, 2.0) } else { (0.0, 3.0) };
+            assert_eq!((seen[&7].bytes, seen[&7].count), most, "{rows:?}");
+        }
     }
 }
