@@ -203,12 +203,33 @@ pub(super) fn of_build(request: &RunArgs, project: &Path) -> i64 {
 
 /// Each machine may have the project in another folder: paths in it count from there.
 fn number(command: &[String], project: &Path) -> i64 {
-    let folder = project.parent().map(|_is_not_the_root| format!("{}/", project.display()));
+    let folder = project.parent().map(|_is_not_the_root| project.display().to_string());
     let from_there = |word: &String| match &folder {
-        Some(folder) => word.replace(folder.as_str(), ""),
+        Some(folder) => from_folder(word, folder),
         None => word.clone(),
     };
     memgate_history::number_of_selection(&command.iter().map(from_there).collect::<Vec<_>>())
+}
+
+/// The word with the paths that begin with this folder counted from it. A word may be text for a shell.
+fn from_folder(word: &str, folder: &str) -> String {
+    let is_edge = |c: char| c.is_whitespace() || "=:;&|()'\"".contains(c);
+    let is_end = |text: &str| text.is_empty() || text.starts_with(is_edge);
+    let (mut whole, mut done) = (String::new(), 0);
+    for (at, _) in word.match_indices(folder) {
+        let (before, rest) = (&word[..at], &word[at + folder.len()..]);
+        let inside = rest.strip_prefix('/');
+        let begins = before.is_empty() || before.ends_with(is_edge);
+        if at < done || !begins || (inside.is_none() && !is_end(rest)) {
+            continue;
+        }
+        whole += &word[done..at];
+        if is_end(inside.unwrap_or(rest)) {
+            whole.push('.');
+        }
+        done = at + folder.len() + usize::from(inside.is_some());
+    }
+    whole + &word[done..]
 }
 
 fn typed(request: &RunArgs) -> Vec<String> {
@@ -292,6 +313,23 @@ mod tests {
         assert_eq!(first, of("ctest|--test-dir|build/x|-R|map", "/ci/7"));
         assert_ne!(first, of("ctest|--test-dir|/home/a/build/y|-R|map", "/home/a"), "another build");
         assert_ne!(first, of("ctest|--test-dir|/home/a/build/x|-R|map", "/"), "no project is known");
+    }
+
+    #[test]
+    fn the_folder_of_a_project_is_left_out_only_where_a_path_begins_with_it() {
+        for (word, counted) in [
+            ("/home/a", "."),
+            ("/home/a/", "."),
+            ("--test-dir=/home/a", "--test-dir=."),
+            ("--test-dir=/home/a/x", "--test-dir=x"),
+            ("cd /home/a && ctest --test-dir /home/a/x -R '/home/a/y'", "cd . && ctest --test-dir x -R 'y'"),
+            ("/home/ab", "/home/ab"),
+            ("/mnt/home/a", "/mnt/home/a"),
+            ("/mnt/home/a/x", "/mnt/home/a/x"),
+        ] {
+            assert_eq!(from_folder(word, "/home/a"), counted, "{word}");
+        }
+        assert_eq!(from_folder("/a b)/a b)/x", "/a b)"), "a b)/x");
     }
 
     #[test]
