@@ -296,7 +296,7 @@ fn once(request: &RunArgs, leak: &str, console: &Console) -> Result<Seen, Expect
     let judged = run::measured(&settings, request, console)?.1;
     judged.unsaved.map_or(Ok(()), Err)?;
     // Sends no mails: one for each step would be too many.
-    deliver::deliver(&judged.report, Some(judged.session.folder()), &Reports::default(), &[], console)?;
+    deliver::files::write_all(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;
     Ok(seen(&judged.report, leak))
 }
 

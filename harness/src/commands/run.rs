@@ -1,14 +1,11 @@
 //! `memgate run`: all steps from settings to the exit code.
 
-use std::io;
 use std::path::Path;
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use memgate_config::{Config, History, Reports, UploadMode};
 use memgate_history::Manifest;
 use memgate_server::store::Added;
-use memgate_server::view::EventRow;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::settings;
@@ -138,12 +135,13 @@ pub(super) fn deliver_to(
     };
     let folder = |manifest| (!is_told_by_server(manifest)).then_some(destination.output_dir);
     let delivered = std::thread::scope(|scope| {
-        // In parallel: reports and history wait for different things. A message says what the history knows.
+        // In parallel: reports and history wait for different things. Only messages need what the history knows.
         let add = |manifest| history::add(&address, manifest, &judged.report, Some(PATIENCE));
         let adding = judged.manifest.as_ref().map(|manifest| {
             (manifest, std::thread::Builder::new().spawn_scoped(scope, move || add(manifest)))
         });
-        let wait = |(manifest, adding): (_, io::Result<ScopedJoinHandle<'_, _>>)| {
+        let delivered = report(destination, &judged, console);
+        let added = adding.map(|(manifest, adding)| {
             let slow = "waiting until the run is in the history: another process may hold it, 10 s at most";
             let added = match adding {
                 Ok(adding) => console
@@ -153,16 +151,11 @@ pub(super) fn deliver_to(
                 Err(_) => add(manifest),
             };
             (manifest, added)
-        };
-        let (added, delivered) = if deliver::has_messages(destination.reports) {
-            let added = adding.map(wait);
-            let known = added.as_ref().and_then(|(_, added)| added.as_ref().ok());
-            let events = known.map_or_else(Vec::new, |added| added.events.clone());
-            (added, report(destination, &judged, &events, console))
-        } else {
-            let delivered = report(destination, &judged, &[], console);
-            (adding.map(wait), delivered)
-        };
+        });
+        let known = added.as_ref().and_then(|(_, added)| added.as_ref().ok());
+        let events = known.map_or(&[][..], |added| &added.events);
+        let session = judged.session.folder();
+        deliver::send(&judged.report, Some(session), destination.reports, events, console);
         if let Some((manifest, added)) = added {
             tell_added(added, folder(manifest), console);
         }
@@ -232,16 +225,16 @@ fn tell_added(added: Result<Added, ExpectedError>, sessions: Option<&Path>, cons
     }
 }
 
-/// Writes and sends the reports, then prints the verdict. Outer error: the verdict could not be printed. Inner error:
+/// Writes the reports, then prints the verdict. Outer error: the verdict could not be printed. Inner error:
 /// something could not be written, which is reported after the verdict.
 fn report(
     destination: &Destination<'_>,
     judged: &Judged,
-    events: &[EventRow],
     console: &Console,
 ) -> Result<Result<(), ExpectedError>, ExpectedError> {
     let session = judged.session.folder();
-    let mut delivered = deliver::deliver(&judged.report, Some(session), destination.reports, events, console);
+    let mut delivered =
+        deliver::files::write_all(&judged.report, Some(session), destination.reports, console);
     if destination.every_report {
         let all = deliver::files::write_everything(&judged.report, session);
         delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));

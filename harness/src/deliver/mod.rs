@@ -26,43 +26,30 @@ use memgate_model::RunReport;
 use memgate_reports::Changes;
 use memgate_server::view::{EventRow, State};
 
-use crate::exit::ExpectedError;
 use crate::output::Console;
 use context::RunContext;
 
-/// Does anybody get a message?
-pub(crate) const fn has_messages(wanted: &Reports) -> bool {
-    wanted.mail.is_some() || !wanted.webhooks.is_empty()
-}
-
-/// Writes and sends everything configured. A failure does not stop the others. `events`: what the history says of the
-/// run.
-///
-/// # Errors
-/// The first file that could not be written.
-pub(crate) fn deliver(
+/// Sends every configured message that is due. A failure is a warning and does not stop the others. `events`: what the
+/// history says of the run.
+pub(crate) fn send(
     report: &RunReport,
     session: Option<&Path>,
     wanted: &Reports,
     events: &[EventRow],
     console: &Console,
-) -> Result<(), ExpectedError> {
-    let written = files::write_all(report, session, wanted, console);
-    if has_messages(wanted) {
-        let mut context = RunContext::of(report, session, wanted.previous.as_deref());
-        as_in_the_history(&mut context.changes, events);
-        context.warnings.iter().for_each(|warning| console.warning(warning));
-        if let Some(settings) =
-            wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &context.changes))
-        {
-            mail::send(report, settings, &context, console, &mut BTreeSet::new());
-        }
-        for webhook in wanted.webhooks.iter().filter(|webhook| is_due(webhook.when, report, &context.changes))
-        {
-            webhooks::post(report, webhook, &context, console);
-        }
+) {
+    if wanted.mail.is_none() && wanted.webhooks.is_empty() {
+        return;
     }
-    written
+    let mut context = RunContext::of(report, session, wanted.previous.as_deref());
+    as_in_the_history(&mut context.changes, events);
+    context.warnings.iter().for_each(|warning| console.warning(warning));
+    if let Some(settings) = wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &context.changes)) {
+        mail::send(report, settings, &context, console, &mut BTreeSet::new());
+    }
+    for webhook in wanted.webhooks.iter().filter(|webhook| is_due(webhook.when, report, &context.changes)) {
+        webhooks::post(report, webhook, &context, console);
+    }
 }
 
 /// Gives the changes since the last run the words of the history, which knows more runs.
