@@ -74,6 +74,15 @@ impl Changes {
         self.back.extend(self.new.extract_if(.., |id, _| regressed.contains(id)));
     }
 
+    /// Notes leaks of a run that a history saw before, smaller.
+    pub fn became_larger(&mut self, larger: &BTreeSet<String>, now: &RunReport) {
+        for (id, suite) in leaks(now).into_iter().filter(|(id, _)| larger.contains(id)) {
+            self.new.remove(&id);
+            self.grew.insert(id, suite);
+            self.changed = true;
+        }
+    }
+
     /// `3 new leaks in engine_tests`, `1 leak gone from engine_tests`, else the run in one line.
     #[must_use]
     pub fn in_words(&self, report: &RunReport) -> String {

@@ -24,7 +24,7 @@ use std::path::Path;
 use memgate_config::{Reports, When};
 use memgate_model::RunReport;
 use memgate_reports::Changes;
-use memgate_server::view::{EventRow, State};
+use memgate_server::view::{EventRow, State, What};
 
 use crate::output::Console;
 use context::RunContext;
@@ -42,7 +42,7 @@ pub(crate) fn send(
         return;
     }
     let mut context = RunContext::of(report, session, wanted.previous.as_deref());
-    as_in_the_history(&mut context.changes, events);
+    as_in_the_history(&mut context.changes, report, events);
     context.warnings.iter().for_each(|warning| console.warning(warning));
     if let Some(settings) = wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &context.changes)) {
         mail::send(report, settings, &context, console, &mut BTreeSet::new());
@@ -53,13 +53,14 @@ pub(crate) fn send(
 }
 
 /// Gives the changes since the last run the words of the history, which knows more runs.
-fn as_in_the_history(changes: &mut Changes, events: &[EventRow]) {
-    let came_to = |state: State| -> BTreeSet<String> {
-        let events = events.iter().filter(|event| event.kind == state.name());
+fn as_in_the_history(changes: &mut Changes, report: &RunReport, events: &[EventRow]) {
+    let those = |what: What| -> BTreeSet<String> {
+        let events = events.iter().filter(|event| event.kind == what.name());
         events.map(|event| event.leak.clone()).collect()
     };
-    changes.came_back(&came_to(State::Regressed));
-    let fixed = came_to(State::Fixed);
+    changes.came_back(&those(What::To(State::Regressed)));
+    changes.became_larger(&those(What::Larger), report);
+    let fixed = those(What::To(State::Fixed));
     for (leak, ended) in &mut changes.gone {
         ended.fixed |= fixed.contains(leak);
     }
@@ -76,6 +77,7 @@ pub(crate) fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool 
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::{Leak, Runner, SuiteReport, TestReport, Verdict};
     use memgate_reports::Ended;
 
     use super::*;
@@ -94,8 +96,26 @@ mod tests {
             gone: ["n1-c", "n1-d"].map(|id| (id.to_owned(), Ended::default())).into(),
             ..Changes::default()
         };
-        as_in_the_history(&mut changes, &[of("regressed", "n1-a"), of("fixed", "n1-c"), of("new", "n1-b")]);
-        assert_eq!(ids.map(|id| changes.word(&id)), [Some("regressed"), Some("new")]);
+        let events = [
+            of("regressed", "n1-a"),
+            of("fixed", "n1-c"),
+            of("new", "n1-b"),
+            of("larger", "n1-e"),
+            of("larger", "n1-w"),
+        ];
+        let leak = |id: &str, waiver: Option<&str>| Leak {
+            id: id.to_owned(),
+            waiver: waiver.map(str::to_owned),
+            ..Leak::default()
+        };
+        let leaks = vec![leak("n1-e", None), leak("n1-w", Some("known"))];
+        let test = TestReport { leaks, ..TestReport::new("A.a", Verdict::Fail) };
+        let suite = SuiteReport::new("engine", Runner::Gtest, Verdict::Fail, vec![test]);
+        let report = RunReport::new("tiles", "s", Verdict::Fail, vec![suite]);
+        as_in_the_history(&mut changes, &report, &events);
+        let word = |id: &str| changes.word(id);
+        assert_eq!(["n1-a", "n1-b", "n1-e"].map(word), [Some("regressed"), Some("new"), Some("larger")]);
+        assert_eq!((word("n1-w"), changes.changed), (None, true), "what is waived is no news");
         assert_eq!((changes.gone["n1-c"].fixed, changes.gone["n1-d"].fixed), (true, false));
     }
 }
