@@ -11,7 +11,7 @@ Every `memgate run` adds itself to .memgate/history.db, unless memgate.yaml has 
 that `history.lines` names (default: main, master, release/*).
 
 Examples:
-  memgate history leaks                          alive leaks: new, known or back after a fix
+  memgate history leaks                          alive leaks: new, known or regressed
   memgate history leaks --state fixed --json
   memgate history leak n1-5f1c09a2b47d1e03       where it came from, its stack, who holds it
   memgate history test engine::MapCache.scroll   its figures over the commits
