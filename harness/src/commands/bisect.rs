@@ -8,7 +8,7 @@ use memgate_config::Reports;
 use memgate_model::{LeakKind, RunReport, TestReport, Verdict, format_number_of};
 use memgate_reports::quoted;
 use memgate_server::store::Choice;
-use memgate_server::view::{LeakView, Point, TestView};
+use memgate_server::view::{LeakView, Point, State, TestView};
 
 use super::history::Asked;
 use super::{run, settings};
@@ -100,6 +100,8 @@ struct Came<'v> {
     rate: f64,
     /// Whether runs of one commit disagreed about it.
     disagreed: bool,
+    /// Whether it was fixed before, and came back there.
+    regressed: bool,
     /// The branch of these commits, if the chosen line does not have the leak.
     elsewhere: Option<&'v str>,
 }
@@ -133,6 +135,11 @@ impl<'v> Came<'v> {
                 .ok_or_else(|| missing(format!("the history knows no test that has {}", leak.id), ""))?,
             rate: leak.rate,
             disagreed: leak.flaky && leak.rate >= 1.0,
+            regressed: view.events.iter().any(|event| {
+                event.kind == State::Regressed.name()
+                    && event.branch == came.branch
+                    && event.first_sha == came.first_sha
+            }),
             elsewhere: Some(came.branch.as_str())
                 .filter(|branch| !branch.is_empty() && *branch != view.selection.branch),
         })
@@ -141,7 +148,7 @@ impl<'v> Came<'v> {
 
 /// The commands to type, with comments about the commits.
 fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
-    let Came { leak, clean, first, between, test, rate, disagreed, elsewhere } = came;
+    let Came { leak, clean, first, between, test, rate, disagreed, regressed, elsewhere } = came;
     // The uploader of a run chooses the commit's text: if it is no git hash, it must not be typed.
     if let Some(odd) =
         [clean, first].into_iter().find(|sha| !sha.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -166,8 +173,9 @@ fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
         false => format!("{:.0} % of the measured commits saw it", 100.0 * rate),
     };
     if *between == Some(0) {
+        let came = if *regressed { "came back" } else { "was first seen" };
         return Ok(format!(
-            "{on}# {leak} was first seen at {first}. The commit before it, {clean}, was measured without it.\n\
+            "{on}# {leak} {came} at {first}. The commit before it, {clean}, was measured without it.\n\
              # {seen}, so one run does not prove that {clean} is free of it: look again, in up to {times} runs.\n\
              # BUILD is what builds the tests.\n{comment}\
              git checkout --detach {clean} && {{ sh -c {}; echo \"exit code $?\"; git checkout -; }}\n\
@@ -336,6 +344,7 @@ mod tests {
         test: "engine/tiles::MapCache.scroll",
         rate: 1.0,
         disagreed: false,
+        regressed: false,
         elsewhere: None,
     };
 
@@ -381,6 +390,9 @@ mod tests {
         for came in [Came { rate: 0.5, ..CAME }, Came { disagreed: true, ..CAME }] {
             let text = recipe(&Came { between: Some(0), ..came }, &["engine"]).unwrap();
             assert!(text.contains("one run does not prove that 1111 is free of it"), "{text}");
+            assert!(text.starts_with("# n1-5f1c09a2b47d1e03 was first seen at 9999. "), "{text}");
+            let back = recipe(&Came { between: Some(0), regressed: true, ..came }, &["engine"]).unwrap();
+            assert!(back.starts_with("# n1-5f1c09a2b47d1e03 came back at 9999. "), "{back}");
             // 0.5 ^ 7 < 0.01 < 0.5 ^ 6.
             let run =
                 "memgate run --bisect=7 --leak n1-5f1c09a2b47d1e03 --filter MapCache.scroll --suite engine";
