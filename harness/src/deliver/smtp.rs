@@ -24,6 +24,8 @@ use crate::exit::chain;
 
 /// Part of the verifier's error if the server presents a certificate authority's certificate.
 const SELF_SIGNED: &str = "CaUsedAsEndEntity";
+const NO_STARTTLS: &str =
+    "the server offers no STARTTLS: `smtps://` is TLS from the start, `smtp+plain://` is without encryption";
 
 /// Sends all mails, in order, to recipients who are not yet in `handed`, and adds those for whom the server accepted or
 /// refused a mail. Returns the refused recipients and why; empty if none.
@@ -205,11 +207,15 @@ impl Post<'_> {
             let mut open =
                 AsyncSmtpConnection::connect_tokio1(at, Some(self.limit), &me, wrapped, None).await?;
             if *encryption == Encryption::StartTls {
+                if !open.can_starttls() {
+                    return Ok(None);
+                }
                 open.starttls(tls()?, &me).await?;
             }
-            Ok(open)
+            Ok(Some(open))
         };
-        open.await.map_err(|why: lettre::transport::smtp::Error| chain(&why))
+        let open = open.await.map_err(|why: lettre::transport::smtp::Error| chain(&why))?;
+        open.ok_or_else(|| NO_STARTTLS.to_owned())
     }
 }
 
@@ -255,6 +261,23 @@ mod tests {
             out.write_all(format!("{answer}\r\n").as_bytes())?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_server_without_starttls_is_refused_with_the_settings_for_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept()?;
+            converse(&stream, &Taken::default(), true)
+        });
+        let server =
+            MailServer { host: "127.0.0.1".into(), port, encryption: Encryption::StartTls, user: None };
+        let letter = Message::builder().from("ci@example.com".parse().unwrap());
+        let letter = letter.to("team@example.com".parse().unwrap()).body("text".to_owned()).unwrap();
+        let limit = Duration::from_secs(20);
+        let why = send(&server, None, None, limit, vec![letter], &mut BTreeSet::new()).unwrap_err();
+        assert!(why.contains(NO_STARTTLS) && why.contains("`smtps://`"), "{why}");
     }
 
     #[test]
