@@ -21,7 +21,7 @@ use crate::store::{Reader, Store};
 /// Name of the session cookie. The browser keeps the cookie for this host only, hides it from scripts, and sends it
 /// only over TLS or to this machine.
 pub(super) const SESSION: &str = "__Host-memgate";
-/// Advice if something does not exist, or this reader may not see it.
+/// Advice if a project does not exist, or this reader may not see it.
 const HINT: &str = "a project for members needs a token of the project, or an account";
 /// Paths that list projects.
 const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
@@ -103,7 +103,10 @@ pub(super) async fn read(
         }
     }
     let is_there = match &project {
-        Some(project) if may => matches!(readers.store.project(project).await, Ok(Some(_))),
+        Some(project) if may => match readers.store.project(project).await {
+            Ok(found) => found.is_some(),
+            Err(why) => return readers.options.unreadable(&why, is_page),
+        },
         _ => false,
     };
     let why = missing(&params, &query, is_there);
@@ -111,7 +114,10 @@ pub(super) async fn read(
         let next = invite.then_some(wanted.as_str());
         (StatusCode::NOT_FOUND, Html(pages::not_found(&why, next))).into_response()
     } else {
-        let body = serde_json::json!({ "error": why, "hint": HINT });
+        let body = match is_there {
+            true => serde_json::json!({ "error": why }),
+            false => serde_json::json!({ "error": why, "hint": HINT }),
+        };
         (StatusCode::NOT_FOUND, [(CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
     }
 }

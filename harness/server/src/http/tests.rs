@@ -169,6 +169,9 @@ fn an_answer_that_something_is_not_there_names_it() {
             for start in ["/p/", "/api/v1/projects/"] {
                 let answer = ask(at, &get(&format!("{start}{path}"), "localhost")).await;
                 assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains(why), "{path}: {answer}");
+                // A token does not help whoever sees the project.
+                let advises_token = start == "/api/v1/projects/" && path.starts_with("no/");
+                assert_eq!(answer.contains("needs a token"), advises_token, "{path}: {answer}");
             }
         }
     });
