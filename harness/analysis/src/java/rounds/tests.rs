@@ -191,6 +191,8 @@ fn the_name_of_a_test_has_no_number_and_no_parameter() {
         ("[1]/leaks", "leaks"),
         ("[plain]", ""),
         ("tiles/keeps", "tiles/keeps"),
+        ("many()/0", "many"),
+        ("parses (fast)/1", "parses (fast)/1"),
     ] {
         assert_eq!(base_of(test), base, "{test}");
     }

@@ -42,11 +42,13 @@ pub(crate) fn skipped(record: &ProcessRecord) -> BTreeSet<(&str, &str)> {
 }
 
 /// The name of a test without the number of an invocation, as the launcher uses it to leave out tests: `scroll(int)[2]`
-/// is `scroll(int)`, `[plain]/decodes[plain]` of JUnit 4 is `decodes`.
+/// is `scroll(int)`, `[plain]/decodes[plain]` of JUnit 4 is `decodes`, `many()/0` of `TestNG` is `many`.
 #[must_use]
 pub fn base_of(test: &str) -> &str {
     let own = test.rsplit("]/").next().unwrap_or(test);
-    let base = own.split('[').next().unwrap_or(own);
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    let of_testng = || own.rsplit_once("()/").filter(|(_, rest)| is_number(rest));
+    let (base, _) = own.split_once('[').or_else(of_testng).unwrap_or((own, ""));
     base.strip_suffix("()").unwrap_or(base)
 }
 

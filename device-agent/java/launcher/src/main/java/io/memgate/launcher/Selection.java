@@ -142,7 +142,7 @@ final class Selection {
         int container = name.lastIndexOf("]/");
         String own = container < 0 ? name : name.substring(container + 2);
         int number = own.indexOf('[');
-        String base = number < 0 ? own.replaceFirst("\\)/\\d+$", ")") : own.substring(0, number);
+        String base = number < 0 ? own.replaceFirst("\\(\\)/\\d+$", "") : own.substring(0, number);
         return base.endsWith("()") ? base.substring(0, base.length() - 2) : base;
     }
 }
