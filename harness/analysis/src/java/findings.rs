@@ -88,9 +88,10 @@ pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, 
         if bytes.is_empty() || bytes.iter().any(|step| *step <= 0.0) {
             continue;
         }
-        let held = held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), &project);
-        let Ok(held) = held else { continue };
-        let growth = Growing::counted(series, median(instances).max(0.0), median(bytes));
+        let count = median(instances).max(0.0);
+        let told = explained.get(series.class.as_str()).map_or(&[][..], Vec::as_slice);
+        let Ok(held) = held(told, (&series.class, count), &project) else { continue };
+        let growth = Growing::counted(series, count, median(bytes));
         growing.push(Growing { held, ..growth });
     }
     let all: f64 = growing.iter().map(|g| g.grown_bytes).sum();

@@ -72,8 +72,8 @@ pub(super) fn holders<'a>(record: &'a ProcessRecord, test: &'a str) -> BTreeMap<
     by_class.into_iter().map(|(class, (_, told))| (class, told)).collect()
 }
 
-/// The paths to a class that may be those of a leak, or why there are none.
-pub(super) fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
+/// The paths to a class that may be those of a leak, or why there are none. `count`: instances per iteration.
+pub(super) fn held(told: &[&Holders], (class, count): (&str, f64), project: &str) -> Result<HeldBy, Noise> {
     let paths = || told.iter().flat_map(|holders| &holders.paths);
     let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
     let mut leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
@@ -97,12 +97,18 @@ pub(super) fn held(told: &[&Holders], project: &str) -> Result<HeldBy, Noise> {
             float(instances) <= MAX_EXPLAINED && paths().count() < MAX_PATHS && !told.iter().any(cut);
         return Ok(HeldBy::Paths { paths: leaking, complete, open: float(open) });
     }
-    // Of more instances than were searched, those that nothing holds may be all but the one that leaks.
-    let more = told.iter().any(|holders| float(holders.instances) > MAX_EXPLAINED);
-    if more || told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
+    if told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
         return Ok(HeldBy::Unknown);
     }
-    Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
+    if paths().next().is_some() {
+        return Err(Noise::Literals);
+    }
+    // Nothing holds those of many strings or arrays that were searched. What leaks may be among the others.
+    let others = |holders: &&Holders| float(holders.instances) - MAX_EXPLAINED;
+    if is_literal(class) && count > 0.0 && told.iter().map(others).any(|others| count <= others) {
+        return Ok(HeldBy::Unknown);
+    }
+    Err(Noise::Unheld)
 }
 
 /// Can more and more strings or arrays be held like this? A field holds one of them. So the number of objects with the

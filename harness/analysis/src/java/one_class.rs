@@ -158,15 +158,16 @@ impl Classes<'_> {
         // One array replaces another. Other arrays that come and go belong to the virtual machine.
         let is_enlarged = step.is_none() && step_of_bytes.is_some();
         let by_count = by_count && !is_enlarged;
-        let (held, mut noise) =
-            match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
-                Ok(held) => (held, None),
-                // Only bytes grow: no object of an execution survives the next one, so none has a holder.
-                Err(Noise::Unheld) if !by_count => (HeldBy::Unknown, None),
-                // The surviving literals are other objects than the array that is enlarged.
-                Err(Noise::Literals) if enlarged.is_some() => (HeldBy::Unknown, None),
-                Err(noise) => (HeldBy::Unknown, Some(noise)),
-            };
+        let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
+        let told = explained.get(series.class.as_str()).map_or(&[][..], Vec::as_slice);
+        let (held, mut noise) = match held(told, (&series.class, count), project) {
+            Ok(held) => (held, None),
+            // Only bytes grow: no object of an execution survives the next one, so none has a holder.
+            Err(Noise::Unheld) if !by_count => (HeldBy::Unknown, None),
+            // The surviving literals are other objects than the array that is enlarged.
+            Err(Noise::Literals) if enlarged.is_some() => (HeldBy::Unknown, None),
+            Err(noise) => (HeldBy::Unknown, Some(noise)),
+        };
         // The JDK keeps a few names of its own. They do not explain objects that come irregularly.
         let of_the_jdk = !is_enlarged
             && match &held {
@@ -186,7 +187,6 @@ impl Classes<'_> {
                 }
             }
         }
-        let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
         let bytes = step_of_bytes.unwrap_or(bytes.slope.slope).max(0.0);
         let is_regular = !by_count || step.is_some();
         let is_steady = is_steady || by_count && step.is_some();

@@ -815,13 +815,15 @@ fn a_stack_through_the_project_with_as_many_samples_goes_before_one_through_a_li
 /// Regression test: of the arrays that a new Spring context left, 256 were searched, and none of them was held.
 #[test]
 fn an_array_more_each_time_leaks_though_nothing_holds_those_of_many_that_were_searched() {
-    let judged = |instances: u64| {
+    let judged = |class: &str, added: u64, instances: u64| {
         let input =
-            confirmed(|jvm, _| jvm.add("byte[]", 1, 1040), |jvm| jvm.held_some(instances, "byte[]", &[]));
+            confirmed(|jvm, _| jvm.add(class, added, 1040), |jvm| jvm.held_some(instances, class, &[]));
         evicts(&report_of(&input)).verdict
     };
-    assert_eq!(judged(900), Verdict::Fail);
-    assert_eq!(judged(9), Verdict::Pass, "all of them were searched");
+    assert_eq!(judged("byte[]", 1, 900), Verdict::Fail);
+    assert_eq!(judged("byte[]", 1, 9), Verdict::Pass, "all of them were searched");
+    assert_eq!(judged("byte[]", 300, 300), Verdict::Pass, "most of what grows was searched");
+    assert_eq!(judged("com.example.Tile", 1, 900), Verdict::Pass, "no string or array");
 }
 
 #[test]
