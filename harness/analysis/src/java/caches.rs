@@ -145,28 +145,33 @@ fn may_have_limit(path: &HolderPath) -> bool {
 
 impl Findings {
     /// What only fills caches is undecided. So are other classes than the project's without a known holder, if nothing
-    /// else grows for certain: the agent searches the holders of some classes only.
-    pub(super) fn leave_what_fills_caches(&mut self, rises: &Rises, project: &str) {
+    /// else grows for certain and the agent was not asked for the holders of all: then `project` is given.
+    pub(super) fn leave_what_fills_caches(&mut self, rises: &Rises, project: Option<&String>) {
         let mut caches = Vec::new();
         let mut fills = |growing: &mut Growing| {
-            let HeldBy::Paths { paths, .. } = &growing.held else { return false };
+            let HeldBy::Paths { paths, complete, open } = &growing.held else { return false };
+            // Where the search saw everything, what it found no way to is in no cache.
+            if *complete && *open > 0.0 {
+                return false;
+            }
             let of_paths: Option<Vec<&str>> = paths.iter().map(|path| filled(path, growing, rises)).collect();
             caches.extend(of_paths.iter().flatten().map(|cache| (*cache).to_owned()));
             of_paths.is_some_and(|caches| !caches.is_empty())
         };
         let mut left: Vec<Growing> = self.growing.extract_if(.., &mut fills).collect();
         let may_fill = |growing: &Growing| {
-            matches!(growing.held, HeldBy::Unknown) && !is_of_project(&growing.series.class, project)
+            let class = &growing.series.class;
+            let is_of_others = |project: &String| match project.as_str() {
+                "" => !is_own(class),
+                project => !is_of_project(class, project),
+            };
+            matches!(growing.held, HeldBy::Unknown) && project.is_some_and(is_of_others)
         };
         if !left.is_empty() && self.growing.iter().all(may_fill) {
             left.append(&mut self.growing);
         }
-        for growing in left {
-            self.rising.insert(growing.series.class.clone());
-            self.left_out.insert(growing.series.class.clone(), growing.bytes);
-            self.open.push(growing.series.class);
-        }
-        self.filling = !caches.is_empty() || self.may_fill_maps();
+        self.leave_open(left);
+        self.filling = self.growing.is_empty() && !caches.is_empty() || self.may_fill_maps();
         self.caches.extend(caches);
     }
 

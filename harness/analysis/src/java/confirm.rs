@@ -38,7 +38,7 @@ const MAX_EXPLAINED: u32 = 2;
 /// the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
 /// If more classes than this grow, only some of them are explained.
-const MOST_EXPLAINED: usize = 24;
+pub(super) const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is stopped before the heap is full.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 

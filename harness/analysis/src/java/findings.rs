@@ -6,6 +6,7 @@ use memgate_model::Metric;
 use memgate_wire::Outcome;
 use memgate_wire::java::{Holders, UNHELD};
 
+use super::confirm::MOST_EXPLAINED;
 use super::held::{HeldBy, Noise, held, holders, is_status_of_logback, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::one_class::{Classes, Growing, Seen};
@@ -58,7 +59,7 @@ pub(crate) struct Findings {
     pub(crate) cut: BTreeSet<String>,
     /// Iterations since the last new high of any class.
     pub(crate) quiet: usize,
-    /// Total growth of the growing classes in bytes, and of those that Logback's status messages hold.
+    /// Total growth in bytes of the growing classes, and of those that are only left open, such as what fills caches.
     pub(crate) grown_bytes: f64,
     /// Ends with a histogram.
     pub(crate) ends: usize,
@@ -169,7 +170,8 @@ impl Findings {
         findings.leave_what_is_unsure();
         findings.leave_queue_of_reads();
         findings.leave_status_of_logback(&project);
-        findings.leave_what_fills_caches(&classes.rises, &project);
+        let some_were_not_asked = explained.len() >= MOST_EXPLAINED;
+        findings.leave_what_fills_caches(&classes.rises, some_were_not_asked.then_some(&project));
         findings.leave_stale_entries();
         findings.leave_to_framework(&project);
         findings.leave_groups_of_frameworks(record, test);
@@ -233,6 +235,19 @@ impl Findings {
         }
     }
 
+    /// These classes are undecided, though they rose too often for accidents. Strings and arrays without a known holder
+    /// are nothing to tell.
+    pub(super) fn leave_open(&mut self, left: Vec<Growing>) {
+        for Growing { series, bytes, grown_bytes, held, .. } in left {
+            self.grown_bytes += grown_bytes;
+            self.rising.insert(series.class.clone());
+            if !is_literal(&series.class) || matches!(held, HeldBy::Paths { .. }) {
+                self.left_out.insert(series.class.clone(), bytes.max(0.0));
+                self.open.push(series.class);
+            }
+        }
+    }
+
     /// Without a known holder, a class of the JDK that grows irregularly is no leak by itself: it may belong to the
     /// virtual machine. It counts together with a certain leak.
     fn leave_what_is_unsure(&mut self) {
@@ -242,10 +257,8 @@ impl Findings {
         if self.growing.iter().any(is_sure) {
             return;
         }
-        for growing in std::mem::take(&mut self.growing) {
-            self.rising.insert(growing.series.class.clone());
-            self.cannot_tell(growing.series.class, growing.bytes);
-        }
+        let growing = std::mem::take(&mut self.growing);
+        self.leave_open(growing);
     }
 
     /// A queue of reads grows alone: its entries existed before.
@@ -253,10 +266,8 @@ impl Findings {
         let is_noted = |growing: &Growing| growing.series.class == QUEUE_OF_READS;
         self.noted = self.ends < READS_NOTED && !self.growing.is_empty() && self.growing.iter().all(is_noted);
         if self.noted {
-            for growing in std::mem::take(&mut self.growing) {
-                self.rising.insert(growing.series.class.clone());
-                self.cannot_tell(growing.series.class, growing.bytes);
-            }
+            let growing = std::mem::take(&mut self.growing);
+            self.leave_open(growing);
         }
     }
 
@@ -279,11 +290,7 @@ impl Findings {
         };
         let left: Vec<Growing> = self.growing.extract_if(.., may_end).collect();
         self.noted |= self.growing.is_empty();
-        for growing in left {
-            self.grown_bytes += growing.grown_bytes;
-            self.rising.insert(growing.series.class.clone());
-            self.cannot_tell(growing.series.class, growing.bytes);
-        }
+        self.leave_open(left);
     }
 
     /// An entry that is in use comes with a thread local or a thread. The JDK frees the others when their table is
@@ -299,10 +306,8 @@ impl Findings {
         };
         let all_stale = self.growing.iter().all(|growing| is_entry(growing) || is_unknown(growing));
         if all_stale && self.growing.iter().any(is_entry) {
-            for growing in std::mem::take(&mut self.growing) {
-                self.rising.insert(growing.series.class.clone());
-                self.cannot_tell(growing.series.class, growing.bytes);
-            }
+            let growing = std::mem::take(&mut self.growing);
+            self.leave_open(growing);
         }
     }
 
@@ -406,6 +411,34 @@ mod tests {
         assert_eq!(found(340, 300, "tailBuffer", 0).0, 0);
         assert_eq!(found(340, 300, "tailBuffer", 1).0, 0, "stale entries outlive the messages");
         assert_eq!(found(340, 1000, "tailBuffer", 0), (3, false), "never detached");
+    }
+
+    /// The test is stopped before its heap is full, as if the entries were a leak.
+    #[test]
+    fn what_fills_a_cache_counts_as_growth_and_may_be_over_only_if_nothing_else_leaks() {
+        const LRU_MAP: &str = "org.apache.commons.collections4.map.LRUMap";
+        const NODE: &str = "org.apache.commons.collections4.map.AbstractLinkedMap$LinkEntry";
+        let found = |leaks: u64| {
+            let mut jvm = Jvm::new();
+            for i in 0..20 {
+                jvm.window("com.example.TilesTest", "reads", i, |jvm| {
+                    jvm.add(NODE, 1, 8 << 20);
+                    jvm.add("com.example.Tile", leaks, 24);
+                });
+            }
+            let cache = format!("static com.example.App.cache -> {LRU_MAP}");
+            jvm.held(NODE, &[(1, &[&cache, &format!("field {LRU_MAP}.data -> {NODE}")])]);
+            jvm.held("com.example.Tile", &[(1, &["static com.example.App.last -> com.example.Tile"])]);
+            jvm.explained("com.example.TilesTest", "reads", 19);
+            Findings::of(&jvm.end(), "com.example.TilesTest.reads", 3, 0.99)
+        };
+        let fills = found(0);
+        assert!(
+            fills.growing.is_empty() && fills.filling && fills.grown_bytes >= float(16 << 23),
+            "{fills:?}"
+        );
+        let leaks = found(1);
+        assert!(leaks.growing.len() == 1 && !leaks.filling && leaks.open == [NODE], "{leaks:?}");
     }
 
     #[test]

@@ -541,6 +541,9 @@ fn what_fills_a_cache_with_a_limit_is_undecided_and_what_outgrows_it_is_a_leak()
             },
             |jvm| {
                 jvm.held(&entry, &[(1, &to_entry)]);
+                for inside in [NODE, "java.util.ArrayList", "java.lang.Object[]"] {
+                    jvm.held(inside, &[(1, &to_entry)]);
+                }
                 let ways: &[(u64, &[&str])] = &[(1, &to_tile), (1, if beside { &other } else { &to_tile })];
                 jvm.held(TILE, ways);
             },
@@ -576,6 +579,44 @@ fn what_fills_a_cache_with_a_limit_is_undecided_and_what_outgrows_it_is_a_leak()
             assert_eq!(verdict, Verdict::Fail, "{what}: {why}");
         }
     }
+}
+
+/// Judges a test that puts an entry with a tile into an `LRUMap` in each execution, and leaves a `byte[]` of 1 MiB
+/// without a known holder. The agent searched the holders of this many classes.
+fn beside_a_filling_cache(class: &str, searched: usize, tiles: u64) -> Verdict {
+    const LRU_MAP: &str = "org.apache.commons.collections4.map.LRUMap";
+    const ENTRY: &str = "org.apache.commons.collections4.map.AbstractLinkedMap$LinkEntry";
+    let cache = format!("static com.example.App.cache -> {LRU_MAP}");
+    let (entries, value) =
+        (format!("field {LRU_MAP}.data -> {ENTRY}"), format!("field {ENTRY}.value -> com.example.Tile"));
+    let input = confirmed(
+        |jvm, _| {
+            jvm.add(ENTRY, 1, 32);
+            jvm.add("com.example.Tile", tiles, 40);
+            jvm.add(class, u64::from(!class.is_empty()), 1 << 20);
+        },
+        |jvm| {
+            jvm.held(ENTRY, &[(1, &[&cache, &entries])]);
+            jvm.held_some(tiles, "com.example.Tile", &[(1, &[&cache, &entries, &value])]);
+            for n in 2..searched {
+                jvm.held(&format!("com.example.Other{n}"), &[(1, &[&cache])]);
+            }
+        },
+    );
+    evicts(&report_of(&input)).verdict
+}
+
+#[test]
+fn a_leak_beside_what_fills_a_cache_is_a_leak() {
+    assert_eq!(beside_a_filling_cache("", 2, 1), Verdict::Warn);
+    assert_eq!(
+        beside_a_filling_cache("", 2, 2),
+        Verdict::Fail,
+        "the search finds one of two tiles in the cache"
+    );
+    assert_eq!(beside_a_filling_cache("byte[]", 2, 1), Verdict::Fail, "the agent searched whatever grew");
+    assert_eq!(beside_a_filling_cache("byte[]", 24, 1), Verdict::Warn, "more classes grew than it searches");
+    assert_eq!(beside_a_filling_cache("com.example.Page", 24, 1), Verdict::Fail, "a class of the project");
 }
 
 /// Each execution reads a JSON object with another field.
