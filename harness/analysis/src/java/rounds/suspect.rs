@@ -8,7 +8,7 @@ use memgate_model::{Metric, format_bytes, format_count};
 use super::compared::{Compared, Delta, Grown};
 use super::{ROUNDS_OF_SUSPECTS, WARM_UP, counters};
 use crate::java::names::{is_literal, is_of_project, is_own, project_of};
-use crate::java::series::{grown, values};
+use crate::java::series::{grown, histograms, values};
 use crate::record::{ProcessRecord, Window};
 
 /// Rounds of a suspect that are compared.
@@ -73,11 +73,14 @@ impl JavaSuspect {
 
     /// A class of the project or a library that grew by more instances in each round than in most executions alone: some
     /// may be of another test class, in whose window it frees as many as it keeps. `alone` is the process that repeated
-    /// it.
+    /// it; `None` also if it ran too few executions to compare.
     #[must_use]
     pub fn kept_by_another(&self, alone: &ProcessRecord) -> Option<String> {
         let test = alone.windows.last().map(Window::id).filter(|_| self.ran_out.is_none())?;
         let warm_up = usize::try_from(WARM_UP).unwrap_or_default();
+        if histograms(alone, &test).len() <= warm_up + COMPARED_ROUNDS {
+            return None;
+        }
         let grown = grown(alone, &test, warm_up);
         let usual = |class: &str| {
             let series = grown.iter().find(|grew| grew.class == class);

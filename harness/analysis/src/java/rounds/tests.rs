@@ -505,24 +505,29 @@ fn objects_of_a_leaking_suspect_that_do_not_grow_alone_are_told() {
 /// Another test class keeps one in each round, and frees the one that the suspect would have freed.
 #[test]
 fn objects_that_come_in_larger_numbers_in_the_rounds_than_alone_may_be_of_another_test_class() {
-    let mut jvm = Jvm::new();
-    for round in 0..ROUNDS_OF_SUSPECTS {
-        jvm.window("com.example.PassesTest", "", round, |jvm| {
-            // What the warm-up and one late execution add does not count.
-            let more = u64::from(round < 2 || round == 5);
-            jvm.add("com.example.Tile", 1 + more, 24);
-            jvm.add("java.util.ArrayList", 1, 24);
-        });
-    }
-    let alone = jvm.end();
-    let hidden = |class: &str, least: f64| {
-        let least = [(class.to_owned(), least)].into();
-        JavaSuspect { least, ..JavaSuspect::default() }.kept_by_another(&alone)
+    let alone = |executions: u32| {
+        let mut jvm = Jvm::new();
+        for round in 0..executions {
+            jvm.window("com.example.PassesTest", "", round, |jvm| {
+                // What the warm-up and one late execution add does not count.
+                let more = u64::from(round < 2 || round == 5);
+                jvm.add("com.example.Tile", 1 + more, 24);
+                jvm.add("java.util.ArrayList", 1, 24);
+            });
+        }
+        jvm.end()
     };
+    let (few, alone) = (alone(ROUNDS_OF_SUSPECTS), alone(ROUNDS_OF_SUSPECTS + 1));
+    let suspect = |class: &str, least: f64| {
+        let least = [(class.to_owned(), least)].into();
+        JavaSuspect { least, ..JavaSuspect::default() }
+    };
+    let hidden = |class: &str, least: f64| suspect(class, least).kept_by_another(&alone);
     assert_eq!(hidden("com.example.Tile", 2.0).as_deref(), Some("com.example.Tile"));
     assert_eq!(hidden("com.example.Page", 1.0).as_deref(), Some("com.example.Page"), "it never grows alone");
     assert_eq!(hidden("com.example.Tile", 1.0), None);
     assert_eq!(hidden("java.util.ArrayList", 2.0), None, "the JDK's come and go");
+    assert_eq!(suspect("com.example.Page", 1.0).kept_by_another(&few), None, "stopped for lack of time");
 }
 
 /// A test class leaves one, and the next class keeps as many as it frees.
