@@ -54,6 +54,7 @@ pub(super) async fn confirm(
     let hidden = each(context, suite, junit, 0, (&mut budget, finished)).await?;
     let known = junit.suspects.len();
     if let Some(grew) = hidden
+        && budget.share(1).is_some()
         && twice_in_a_row(context, suite, junit, &grew).await?
         && junit.suspects.len() > known
     {
@@ -87,7 +88,7 @@ async fn each(
     }
     let console = context.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
-    let (mut done, mut hidden) = (0, None);
+    let (mut done, mut hidden, mut leaking) = (0, Vec::new(), BTreeSet::new());
     while let Some(suspect) = suspects.pop_front() {
         let class = &suspect.suite;
         let Some(share) = budget.share(total - done).filter(|_| context.plan.confirm) else {
@@ -120,12 +121,19 @@ async fn each(
         if told != Told::Leaks || alone.is_some_and(|alone| suspect.grew_more_than(alone)) {
             suspects.extend(suspect.behind.as_deref());
         }
-        hidden = hidden.or_else(|| suspect.kept_by_another(alone?));
+        if told == Told::Leaks {
+            leaking.insert(class);
+        }
+        let grew = alone.and_then(|alone| suspect.kept_by_another(alone));
+        hidden.extend(grew.map(|grew| (grew, suspect)));
         done += 1;
         total = done + suspects.len();
         progress.expect(total as u64);
     }
-    Ok(hidden)
+    // The class after it, if it leaks, explains what grew.
+    let is_explained =
+        |suspect: &JavaSuspect| suspect.behind.as_ref().is_some_and(|behind| leaking.contains(&behind.suite));
+    Ok(hidden.into_iter().find(|(_, suspect)| !is_explained(suspect)).map(|(grew, _)| grew))
 }
 
 /// The result of repeating a class.
@@ -138,7 +146,7 @@ pub(super) enum Told {
 }
 
 /// Selects a class. If it has one test, that test is the more exact selection.
-fn whole(tests: &[String], class: &str) -> Selection {
+pub(super) fn whole(tests: &[String], class: &str) -> Selection {
     match tests {
         [test] => Selection::one(class, test),
         tests => Selection::class(class, tests),

@@ -17,6 +17,7 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
+use super::repeat::whole;
 use super::windows::{self, Compared};
 use crate::agent::text;
 use crate::exit::failed_to;
@@ -27,7 +28,7 @@ use crate::run::engine::{
     keep_output, supervise, test_id,
 };
 use crate::run::runners::framework::Suite;
-use crate::run::runners::java::{classes_text, list};
+use crate::run::runners::java::{classes_text, list, tests_of};
 use crate::session::facts::{EndingFacts, JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
@@ -78,10 +79,14 @@ pub(super) async fn twice_in_a_row(
     Ok(true)
 }
 
+/// Without those that were repeated, too: a suspect may have brought the class after it.
 fn without_suspects(classes: Vec<Selection>, suite: &Suite, junit: &Junit) -> Vec<Selection> {
     let is_known = |unit: &Selection| {
         let breaks = suite.facts.java.as_ref().is_some_and(|java| java.breaking.contains_key(&unit.class));
-        breaks || junit.suspects.iter().any(|suspect| suspect.suite == unit.class)
+        let repeated = || whole(tests_of(&junit.classes, &unit.class), &unit.class).id();
+        breaks
+            || suite.facts.confirmations.contains_key(&repeated())
+            || junit.suspects.iter().any(|suspect| suspect.suite == unit.class)
     };
     classes.into_iter().filter(|unit| !is_known(unit)).collect()
 }
