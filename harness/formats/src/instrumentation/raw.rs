@@ -43,7 +43,15 @@ pub struct RawStream {
     open: Option<(Which, String)>,
     /// Bytes in both bundles.
     kept: usize,
+    /// The test that has begun and not ended: the next result is its own.
+    begun: Option<String>,
+    /// The runner numbers its tests.
+    numbers: bool,
 }
+
+/// The code of a status that begins a test, and of one about a test that goes on.
+const BEGINS: i64 = 1;
+const GOES_ON: i64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
@@ -88,7 +96,14 @@ impl RawStream {
             self.set(Which::Result, pair);
         } else if let Some(code) = line.strip_prefix(STATUS_CODE) {
             let values = self.take(Which::Status);
-            item(Item::Status { code: integer(code), values });
+            let code = integer(code);
+            self.numbers |= values.contains_key("current");
+            match code {
+                Some(BEGINS) => self.begun = values.get("test").cloned(),
+                Some(GOES_ON) => {}
+                _ => self.begun = None,
+            }
+            item(Item::Status { code, values });
         } else if let Some(code) = line.strip_prefix(CODE) {
             let values = self.take(Which::Result);
             item(Item::Finished { code: integer(code), values });
@@ -115,13 +130,20 @@ impl RawStream {
                 starts_with(STATUS) || starts_with(STATUS_CODE) || is_crash(line)
             }
             Some((Which::Result, _)) | None => false,
-            Some((Which::Status, _)) if starts_with(STATUS_CODE) => self.lacks_its_test(),
+            Some((Which::Status, _)) if starts_with(STATUS_CODE) => {
+                let begins = line.strip_prefix(STATUS_CODE).and_then(integer) == Some(BEGINS);
+                self.lacks_its_test() || !begins && self.is_of_another()
+            }
             Some((Which::Status, key)) => match line.strip_prefix(STATUS) {
                 // Android 9 and earlier print the class after one of these values, later versions only the test.
                 Some(pair) if REASONS.contains(&key.as_str()) => {
                     let pair = text(pair);
-                    let key = pair.split('=').next().unwrap_or_default();
-                    key != "test" && self.status.contains_key(key)
+                    let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
+                    let is_another = || self.begun.as_deref().is_some_and(|begun| begun != value);
+                    match key {
+                        "test" => self.status.contains_key("stack") && is_another(),
+                        key => self.status.contains_key(key),
+                    }
                 }
                 Some(_) => false,
                 None => starts_with(RESULT) || starts_with(CODE),
@@ -133,8 +155,20 @@ impl RawStream {
     fn lacks_its_test(&self) -> bool {
         let has = |key| self.status.contains_key(key);
         let is_crash = self.status.get("stream").is_some_and(|stream| says_crash(stream));
-        let is_named = ["class", "test", "current"].into_iter().all(has);
-        has("numtests") && REASONS.into_iter().any(has) && !is_named && !is_crash
+        let is_named = ["class", "test"].into_iter().all(has) && (has("current") || !self.numbers);
+        self.is_whole() && has("numtests") && REASONS.into_iter().any(has) && !is_named && !is_crash
+    }
+
+    /// Whether the result, so far, is of another test than the one that has begun: its name is quoted.
+    fn is_of_another(&self) -> bool {
+        let is_result = REASONS.into_iter().any(|key| self.status.contains_key(key));
+        let other = |begun: &String| self.status.get("test").is_some_and(|test| test != begun);
+        self.is_whole() && is_result && self.begun.as_ref().is_some_and(other)
+    }
+
+    /// Whether nothing was left out of the bundle: its last keys may name the test.
+    const fn is_whole(&self) -> bool {
+        self.kept <= LARGEST_BUNDLE
     }
 
     fn set(&mut self, which: Which, pair: &[u8]) {
@@ -162,7 +196,7 @@ impl RawStream {
     /// Counts bytes to keep; bytes beyond the limit are left out.
     const fn has_room(&mut self, bytes: usize) -> bool {
         self.kept = self.kept.saturating_add(bytes);
-        self.kept <= LARGEST_BUNDLE
+        self.is_whole()
     }
 
     fn bundle(&mut self, which: Which) -> &mut Bundle {

@@ -1,7 +1,7 @@
 //! All ways in which a run can end, tested with text.
 
 use super::*;
-use crate::instrumentation::RawStream;
+use crate::instrumentation::{LARGEST_BUNDLE, RawStream};
 
 /// The stream of a run, line by line.
 #[derive(Default)]
@@ -139,7 +139,7 @@ fn ignored_tests_and_assumptions_are_good_and_metrics_stay_with_their_test() {
 #[test]
 fn a_failure_that_quotes_the_output_of_am_fails_and_the_tests_behind_it_keep_their_results() {
     let quote = "java.lang.AssertionError: expected:<\nINSTRUMENTATION_STATUS: class=x.Y\n\
-        INSTRUMENTATION_STATUS_CODE: 0\nINSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: -1\n> but was:<>\n\tat a.b";
+        INSTRUMENTATION_STATUS: test=x\nINSTRUMENTATION_STATUS_CODE: 0\nINSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: -1\n> but was:<>\n\tat a.b";
     for order in [
         ["numtests", "stream", "id", "test", "class", "stack", "current"],
         ["class", "current", "id", "numtests", "stack", "stream", "test"],
@@ -185,6 +185,32 @@ fn a_failure_that_quotes_the_output_of_am_fails_and_the_tests_behind_it_keep_the
     let crashed = "INSTRUMENTATION_STATUS: numtests=2\nINSTRUMENTATION_STATUS: stack=x\nINSTRUMENTATION_STATUS: stream=\n\
         Process crashed before executing the test(s):\nx\nINSTRUMENTATION_STATUS_CODE: -2\nINSTRUMENTATION_CODE: 0\n";
     assert_eq!(statuses(&text(crashed).1), [Status::Failed]);
+}
+
+#[test]
+fn a_result_without_a_number_or_too_large_to_keep_does_not_take_the_ones_behind_it() {
+    let large = "x".repeat(LARGEST_BUNDLE / 2 + 1);
+    for (stack, others) in [("x".to_owned(), false), (format!("{large}\n{large}\nx"), true)] {
+        let mut said = String::new();
+        for (number, test, code) in [("1", "a", -2), ("2", "b", 0)] {
+            for code in [1, code] {
+                let stack = if code == -2 { &stack } else { "" };
+                let number = if others {
+                    format!("INSTRUMENTATION_STATUS: current={number}\n")
+                } else {
+                    String::new()
+                };
+                said += &format!(
+                    "INSTRUMENTATION_STATUS: class=a.B\n{number}INSTRUMENTATION_STATUS: numtests=2\n\
+                     INSTRUMENTATION_STATUS: stack={stack}\nINSTRUMENTATION_STATUS: stream=\n\
+                     INSTRUMENTATION_STATUS: test={test}\nINSTRUMENTATION_STATUS_CODE: {code}\n"
+                );
+            }
+        }
+        said += "INSTRUMENTATION_CODE: -1\n";
+        let statuses = statuses(&text(&said).1);
+        assert_eq!(statuses.last(), Some(&Status::Passed), "{statuses:?}");
+    }
 }
 
 #[test]
