@@ -453,7 +453,8 @@ mod tests {
         assert!(iterations < 340, "{iterations}");
     }
 
-    /// How many iterations of 20 ms it takes to judge a map that gets an entry in each of so many, and whether it leaks.
+    /// How many iterations of 20 ms it takes to judge a map that gets an entry in each of so many, and whether it
+    /// leaks.
     fn map_with(entries: u32, field: &str, entry: &str) -> (usize, bool) {
         let mut jvm = Jvm::new();
         let mut observer = Observer::new();

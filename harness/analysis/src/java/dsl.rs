@@ -277,8 +277,8 @@ impl Jvm {
     }
 }
 
-/// `kind owner.name -> class`, or `kind owner#declared.name -> class` for a field of a superclass; kinds may have a space
-/// before the owner's last dot.
+/// `kind owner.name -> class`, or `kind owner#declared.name -> class` for a field of a superclass; kinds may have a
+/// space before the owner's last dot.
 fn link(text: &str) -> HolderLink {
     let (reference, class) = text.split_once(" -> ").expect("an arrow");
     let (kind, place) = reference.rsplit_once(' ').expect("a kind");

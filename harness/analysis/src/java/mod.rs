@@ -3,11 +3,11 @@
 //! Data flow: `reader` stores what the frames report about the virtual machine ([`JavaRecord`] in `record`, and one
 //! [`JavaWindow`] per end of a test). `series` follows every class over the ends of a test by its normalised name
 //! (`names`). `rounds` compares the rounds of a screen; `replaced` finds leaks that they hide. `findings` decides which
-//! classes keep growing; `held` finds their holders; `caches` knows caches with a limit. `windows` describes what the build's own run left, for comparison
-//! with a baseline. `groups` joins classes that are held through one another into leaks. `confirm` decides when enough
-//! was seen; `explain` chooses the classes whose holders the agent then searches. `beside` compares the growth of a
-//! test class with that of its tests. `hunt` repeats test classes that are no suspects. `lengths` judges a program that
-//! is a test as a whole.
+//! classes keep growing; `held` finds their holders; `caches` knows caches with a limit. `windows` describes what the
+//! build's own run left, for comparison with a baseline. `groups` joins classes that are held through one another into
+//! leaks. `confirm` decides when enough was seen; `explain` chooses the classes whose holders the agent then searches.
+//! `beside` compares the growth of a test class with that of its tests. `hunt` repeats test classes that are no
+//! suspects. `lengths` judges a program that is a test as a whole.
 //!
 //! In addition, `out_of_memory` finds the window in which memory ran out and what filled the heap. `tracked_objects`
 //! counts objects of tracked classes; `tracked_report` reports them.

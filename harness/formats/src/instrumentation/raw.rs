@@ -9,10 +9,10 @@
 //! INSTRUMENTATION_ABORTED: System has crashed.
 //! onError: commandError=BOOL message=TEXT
 //! ```
-//! Keys come in any order, each once in a bundle; lines end in `\n` or `\r\n`. Values are not escaped: a line of a value
-//! that begins with one of the prefixes looks like a line of the protocol. `am` prints a bundle and its code at once. So
-//! what cannot follow within a bundle belongs to the open value, for example in the stack trace of a test that quotes
-//! such output.
+//! Keys come in any order, each once in a bundle; lines end in `\n` or `\r\n`. Values are not escaped: a line of a
+//! value that begins with one of the prefixes looks like a line of the protocol. `am` prints a bundle and its code at
+//! once. So what cannot follow within a bundle belongs to the open value, for example in the stack trace of a test that
+//! quotes such output.
 
 use super::run::says_crash;
 use super::{Bundle, Item, LARGEST_BUNDLE};

@@ -71,9 +71,9 @@ impl JavaSuspect {
         !(self.classes.iter().all(grew_alone) && self.added.1.iter().all(rose_alone))
     }
 
-    /// A class of the project or a library that grew by more instances in each round than in most executions alone: some
-    /// may be of another test class, in whose window it frees as many as it keeps. `alone` is the process that repeated
-    /// it; `None` also if it ran too few executions to compare.
+    /// A class of the project or a library that grew by more instances in each round than in most executions alone:
+    /// some may be of another test class, in whose window it frees as many as it keeps. `alone` is the process that
+    /// repeated it; `None` also if it ran too few executions to compare.
     #[must_use]
     pub fn kept_by_another(&self, alone: &ProcessRecord) -> Option<String> {
         let test = alone.windows.last().map(Window::id).filter(|_| self.ran_out.is_none())?;

@@ -1,9 +1,10 @@
 //! Runs each test in a process of its own, like Android's Test Orchestrator. memgate itself starts them one by one, so
 //! that it can put back the agent and its options if the app's data is cleared in between.
 //!
-//! Data flow: the tests that the runner listed → one run for each, compared with its own result ([`once`]) → each that
-//! passed runs several times in one process, and is repeated there if it grows ([`repeat`]) → facts of the suite. Every
-//! process writes a stream of its own. Growth from one test to the next cannot be seen: the process has ended by then.
+//! Data flow: the tests that the runner listed → one run for each, compared with its own result ([`once`]) → each of
+//! which a test passed runs several times in one process, and is repeated there if it grows ([`repeat`]) → facts of the
+//! suite. Every process writes a stream of its own. Growth from one test to the next cannot be seen: the process has
+//! ended by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +81,7 @@ pub(super) async fn once(
     let mut all = Once { complete: true, whole: true, ..Once::default() };
     let mut results: Vec<TestResult> = Vec::new();
     let mut said = Said::default();
-    let (mut passed, mut parts) = (Vec::new(), parts(named).into_iter());
+    let (mut parts_seen, mut parts) = (Vec::new(), parts(named).into_iter());
     for part in parts.by_ref() {
         let before = results.len() as u64;
         let mut show = |state: &RunState| progress.update(before + state.tests(), &state.status());
@@ -107,7 +108,7 @@ pub(super) async fn once(
         looked.problems.into_iter().for_each(|what| said.add(what, id.clone()));
         // A part of which no test passed, or that was not measured, is not repeated.
         if looked.complete && !looked.seen.is_empty() {
-            passed.push(part);
+            parts_seen.push(part);
         }
         if gone {
             all.complete = false;
@@ -123,10 +124,10 @@ pub(super) async fn once(
     let of = (!all.whole || !missing.is_empty()).then_some(named.len());
     console.text(&once::shown(&results, of, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
-    Ok((all, passed))
+    Ok((all, parts_seen))
 }
 
-/// Runs each passed part several times in one process, and repeats it if it grows.
+/// Runs each part of which a test passed several times in one process, and repeats it if it grows.
 pub(super) async fn repeat(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,

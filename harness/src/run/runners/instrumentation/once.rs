@@ -204,8 +204,8 @@ fn missing<'a>(named: &'a BTreeSet<String>, results: &BTreeMap<String, Status>) 
     named.iter().map(String::as_str).filter(|test| !has_result(test)).collect()
 }
 
-/// Classes that failed before or after their tests, so that no test explains why the run failed; each with the number of
-/// its tests that did not run.
+/// Classes that failed before or after their tests, so that no test explains why the run failed; each with the number
+/// of its tests that did not run.
 fn failed_outside(named: &BTreeSet<String>, tests: &[TestResult]) -> BTreeMap<String, usize> {
     let (failed, own): (Vec<&TestResult>, Vec<&TestResult>) = tests
         .iter()

@@ -4,9 +4,9 @@
 //! ([`over`]) → those that grow are each repeated alone, like the class → if the class leaves more than these, so are
 //! tests whose growth the rounds may not have seen ([`NarrowedTests`]). Growth in no single test, or not in each
 //! execution, is reported for the class. If a class does not grow, or some of its objects do not, the class after it
-//! may be the growing one ([`JavaSuspect::behind`]). If a class grew more in the rounds than alone, another one may keep
-//! what it replaces: rounds follow in which each of the others runs twice in a row. All repetitions together have a time
-//! limit ([`Budget`]): classes that get no time stay unconfirmed.
+//! may be the growing one ([`JavaSuspect::behind`]). If a class grew more in the rounds than alone, another one may
+//! keep what it replaces: rounds follow in which each of the others runs twice in a row. All repetitions together have
+//! a time limit ([`Budget`]): classes that get no time stay unconfirmed.
 //!
 //! The invocations of a test mostly leak the same. So the first invocation of each test is repeated before the others.
 //! If the test is then known to leak, the others get no more than the share of their class.
