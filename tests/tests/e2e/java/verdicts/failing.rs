@@ -190,6 +190,10 @@ public class MockedTest {
 }
 ";
 
+const PLAIN: &str = "@org.junit.runner.RunWith(org.junit.runners.BlockJUnit4ClassRunner.class)
+public class PlainTest extends MockedTest {}
+";
+
 /// Its runner names a feature instead of a class, like Cucumber's.
 const FEATURE: &str = "import org.junit.runner.Description;
 import org.junit.runners.model.*;
@@ -215,17 +219,19 @@ fn junit_4_tells_which_tests_failed_and_which_it_cannot_repeat() {
         ("CodecTest", CODEC),
         ("org/powermock/modules/junit4/PowerMockRunner", POWERMOCK),
         ("MockedTest", MOCKED),
+        ("PlainTest", PLAIN),
         ("FeatureTest", FEATURE),
     ];
     let classes = junit::compile(&jdk, project.folder(), &sources);
     let mut java = junit::java4(&jdk, &classes, "FourTest");
-    java.extend(["CodecTest", "MockedTest", "FeatureTest"].map(str::to_owned));
+    java.extend(["CodecTest", "MockedTest", "PlainTest", "FeatureTest"].map(str::to_owned));
     let run = project.run_command(&java);
     run.ends_with(1);
     run.says("ERROR  junit4-failing (suite)").says("not in the rounds: Tiles;");
     let mocked = run.test("MockedTest.keeps");
     assert_eq!(mocked.verdict, Verdict::NotJudged, "{run}");
     assert_eq!(mocked.reason, "not screened: it is skipped when it is repeated", "{run}");
+    assert_eq!(run.test("PlainTest.keeps").verdict, Verdict::Fail, "its own runner is the nearest: {run}");
     let skipped = run.test("FourTest.runsOnce");
     assert_eq!(skipped.reason, "not screened: it is skipped when it is repeated", "{run}");
     let leaks = run.test("CodecTest").leaks;

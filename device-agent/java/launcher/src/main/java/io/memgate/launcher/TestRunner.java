@@ -45,15 +45,19 @@ interface TestRunner {
      * execution: what the tests keep is gone, and what grows is kept by Quarkus or PowerMock.
      */
     static boolean isLoadedAnew(String suite) {
+        boolean hasRunner = false;
         try {
             Class<?> outer = Class.forName(suite, false, Thread.currentThread().getContextClassLoader());
             for (; outer != null; outer = outer.getEnclosingClass()) {
                 for (Class<?> at = outer; at != null; at = at.getSuperclass()) {
                     for (Annotation annotation : at.getDeclaredAnnotations()) {
-                        // With its values: the runner of @RunWith.
-                        if (LOADS_ANEW.matcher(annotation.toString()).find()) {
+                        // With its values: the runner of @RunWith. The nearest runner counts.
+                        String text = annotation.toString();
+                        boolean isRunner = text.startsWith("@org.junit.runner.RunWith(");
+                        if (!(isRunner && hasRunner) && LOADS_ANEW.matcher(text).find()) {
                             return true;
                         }
+                        hasRunner |= isRunner;
                     }
                 }
             }
