@@ -13,8 +13,8 @@ table! {
     WaiverFile {
         /// Id of the leak, as printed in the report.
         leak: At<LeakId>,
-        /// A frame of the allocating stack, as `module!function`, or a function in any module: as the report shows it, or
-        /// with wildcards.
+        /// A frame of the allocating stack, as `module!function`, or a function in any module: as the report shows it,
+        /// or with wildcards.
         frame: At<FrameGlob>,
         /// The leaking class (Java).
         class: At<Glob>,

@@ -437,8 +437,8 @@ pub(crate) fn is_same_leak(a: &Leak, b: &Leak) -> bool {
 pub(crate) struct Waivers<'a> {
     policy: &'a GatePolicy,
     used: Vec<u32>,
-    /// Waivers that name a leak of this run, also one that another waiver covers, that exceeds their limit, or that they
-    /// covered until they expired.
+    /// Waivers that name a leak of this run, also one that another waiver covers, that exceeds their limit, or that
+    /// they covered until they expired.
     named: BTreeSet<usize>,
     /// Suite and test that are being judged.
     test: (String, String),
