@@ -173,6 +173,15 @@ impl Selection {
         Self { class: class.to_owned(), test: String::new(), only: tests.to_vec() }
     }
 
+    /// A class. If it has one test, that test is the more exact selection.
+    #[must_use]
+    pub fn whole(class: &str, tests: &[String]) -> Self {
+        match tests {
+            [test] => Self::one(class, test),
+            tests => Self::class(class, tests),
+        }
+    }
+
     /// Its name in windows and tests.
     #[must_use]
     pub fn id(&self) -> String {

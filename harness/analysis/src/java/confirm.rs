@@ -12,7 +12,7 @@ use std::time::Duration;
 use memgate_model::Metric;
 use memgate_wire::Outcome;
 
-use super::explain::GROWING_TIMES;
+use super::explain::{GROWING_TIMES, MOST_EXPLAINED};
 use super::findings::Findings;
 use super::hunt::executions_of_window;
 use super::pool::may_fill_a_pool;
@@ -37,8 +37,6 @@ const MAX_EXPLAINED: u32 = 2;
 /// The answer comes with the second end after the request: it is about objects allocated in one iteration that survived
 /// the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
-/// If more classes than this grow, only some of them are explained.
-pub(super) const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is stopped before the heap is full.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 

@@ -14,7 +14,7 @@ use super::names::is_own;
 use super::series::Heap;
 
 /// Most classes to explain: those with the most bytes, and some more of the project's own.
-const MOST: usize = 24;
+pub(super) const MOST_EXPLAINED: usize = 24;
 const MOST_OWN: usize = 24;
 /// A class must grow in this many windows in a row to be explained.
 pub(super) const GROWING_TIMES: u32 = 3;
@@ -44,7 +44,7 @@ pub fn classes_to_explain(record: &ProcessRecord, suite: &str) -> ClassNumbers {
     chosen.truncate(MOST_OWN);
     let left = MOST_OWN - chosen.len();
     let mut others = others.into_iter();
-    chosen.extend(others.by_ref().take(MOST));
+    chosen.extend(others.by_ref().take(MOST_EXPLAINED));
     chosen.extend(others.filter(|(_, name)| is_own(name)).take(left));
     chosen.into_iter().map(|(class, _)| class).collect()
 }
@@ -272,7 +272,10 @@ mod tests {
         let java = record.java.as_ref().expect("a virtual machine");
         let numbers = classes_to_explain(&record, "a.Test");
         let chosen: Vec<&str> = numbers.as_slice().iter().filter_map(|class| java.class(*class)).collect();
-        assert_eq!((chosen.len(), chosen), (MOST, in_order.iter().map(String::as_str).collect::<Vec<_>>()));
+        assert_eq!(
+            (chosen.len(), chosen),
+            (MOST_EXPLAINED, in_order.iter().map(String::as_str).collect::<Vec<_>>())
+        );
     }
 
     #[test]
@@ -284,7 +287,7 @@ mod tests {
         let all = chosen(&windows(&names, &bytes), "com.example.tests.CacheTest").0;
         assert_eq!(all.first().map(String::as_str), Some("com.example.app.Cache"));
         assert_eq!(all.get(1).map(String::as_str), Some("java.util.C0"));
-        assert_eq!(all.len(), 1 + MOST + 1, "{all:?}");
+        assert_eq!(all.len(), 1 + MOST_EXPLAINED + 1, "{all:?}");
         assert_eq!(all.last().map(String::as_str), Some("org.lib.Pool"));
     }
 

@@ -6,7 +6,7 @@ use memgate_model::Metric;
 use memgate_wire::Outcome;
 use memgate_wire::java::{Holders, UNHELD};
 
-use super::confirm::MOST_EXPLAINED;
+use super::explain::MOST_EXPLAINED;
 use super::held::{HeldBy, Noise, held, holders, is_status_of_logback, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::one_class::{Classes, Growing, Seen};

@@ -96,7 +96,7 @@ async fn each(
                 true => budget.leaves_open("it was over before its turn"),
                 false => NOT_CONFIRMED.to_owned(),
             };
-            let id = whole(tests_of(&junit.classes, class), class).id();
+            let id = Selection::whole(class, tests_of(&junit.classes, class)).id();
             suite.facts.confirmations.insert(id, ConfirmationFacts::Impossible(why));
             done += 1;
             continue;
@@ -143,14 +143,6 @@ pub(super) enum Told {
     Clean,
     /// There was not enough time.
     Open,
-}
-
-/// Selects a class. If it has one test, that test is the more exact selection.
-pub(super) fn whole(tests: &[String], class: &str) -> Selection {
-    match tests {
-        [test] => Selection::one(class, test),
-        tests => Selection::class(class, tests),
-    }
 }
 
 /// How a selection is repeated.
@@ -215,7 +207,7 @@ impl Repeater<'_, '_> {
     /// Confirms a class, and if it grows its tests, until the time is over.
     pub(super) async fn class(mut self, class: &str, show: &mut dyn FnMut(&str)) -> Result<Told, Stopped> {
         let tests = tests_of(&self.junit.classes, class);
-        let mut whole = whole(tests, class);
+        let mut whole = Selection::whole(class, tests);
         let before = self.finished.len();
         let mut repeated = self.one(&whole, &mut |_| show(&whole.id())).await?;
         if matches!(repeated, Repeated::NotFound) && !whole.test.is_empty() {

@@ -17,7 +17,6 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
-use super::repeat::whole;
 use super::windows::{self, Compared};
 use crate::agent::text;
 use crate::exit::failed_to;
@@ -83,7 +82,7 @@ pub(super) async fn twice_in_a_row(
 fn without_suspects(classes: Vec<Selection>, suite: &Suite, junit: &Junit) -> Vec<Selection> {
     let is_known = |unit: &Selection| {
         let breaks = suite.facts.java.as_ref().is_some_and(|java| java.breaking.contains_key(&unit.class));
-        let repeated = || whole(tests_of(&junit.classes, &unit.class), &unit.class).id();
+        let repeated = || Selection::whole(&unit.class, tests_of(&junit.classes, &unit.class)).id();
         breaks
             || suite.facts.confirmations.contains_key(&repeated())
             || junit.suspects.iter().any(|suspect| suspect.suite == unit.class)
