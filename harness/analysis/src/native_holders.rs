@@ -58,7 +58,7 @@ fn largest_first<N: Ord>(bytes: BTreeMap<u32, N>) -> Vec<u32> {
 /// pointer to them is left, in none of its threads.
 ///
 /// A variable of `main` cannot be seen after its end, and what it held is no leak. So only code counts that a test
-/// framework called: that call is over.
+/// framework called: that call is over, and few tests keep something in a variable of `main`.
 pub(crate) fn lost_by_tests(record: &ProcessRecord, places: &mut Places<'_>) -> BTreeMap<u32, u64> {
     let Some(found) = record.native_holders.as_ref().filter(|found| found.unseen_registers == 0) else {
         return BTreeMap::new();

@@ -155,7 +155,8 @@ fn is_cache(memory: &dyn Memory, start: u64) -> bool {
 /// Is it the C library? Only its data has lists of free chunks.
 pub(crate) fn is_libc(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with("libc.so") || name.starts_with("libc-")
+    let is_version = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    name.starts_with("libc.so") || name.strip_prefix("libc-").is_some_and(is_version)
 }
 
 /// Collects the starts of the chunks on a list. Links point at chunks, or, with `to_link` 0, after their heads.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Metric, Per, Verdict, format_amount, format_bytes, format_counted};
+use memgate_model::{Level, Metric, Per, Verdict, format_amount, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
 use super::judgement::applied;
@@ -32,12 +32,14 @@ impl TestJudge<'_, '_> {
         for group in &own {
             let mut leak = leaks::in_all(group);
             holding.tell(&mut leak, self.context.resolve);
+            let lost = lost.get(&group.place.id);
+            if lost.is_none() {
+                self.judgement.behind.insert(self.context.waivers.id_here(&leak));
+            }
             if !self.list(leak, &group.place.names) {
                 unwaived.add(group.bytes, group.count);
-                match lost.get(&group.place.id) {
-                    Some(lost) => unwaived_lost.add(lost.bytes, lost.count),
-                    // Follows the others in the report.
-                    None => drop(self.judgement.seen_once.insert(group.place.id.clone())),
+                if let Some(lost) = lost {
+                    unwaived_lost.add(lost.bytes, lost.count);
                 }
             }
         }
@@ -77,11 +79,12 @@ impl TestJudge<'_, '_> {
     /// Judges what tests lost. Returns whether that is above a limit.
     fn lost(&mut self, lost: &Memory) -> bool {
         let figures = [(Metric::NativeLiveBytes, lost.bytes), (Metric::NativeLiveAllocations, lost.count)];
-        let exceeded = figures.into_iter().find_map(|(metric, value)| {
+        let exceeded = figures.into_iter().filter_map(|(metric, value)| {
             let limit = applied(&self.thresholds(metric, Per::Iteration), value)?;
             (value > limit.limit).then_some((metric, limit))
         });
-        let Some((metric, limit)) = exceeded else { return false };
+        let worst = exceeded.min_by_key(|(_, limit)| limit.level != Level::Fail);
+        let Some((metric, limit)) = worst else { return false };
         let reason = format!(
             "{} in {} lost (allowed {}): no pointer to them is left at the end of main",
             format_bytes(lost.bytes),

@@ -50,8 +50,9 @@ pub(super) struct Judgement {
     pub(super) only_among_others: bool,
     pub(super) metrics: BTreeMap<Metric, MetricValue>,
     pub(super) leaks: Vec<Leak>,
-    /// Ids of leaks that only the screen saw. In the report they follow those that grow.
-    pub(super) seen_once: BTreeSet<String>,
+    /// Ids of leaks that are no reason for the verdict: only the screen saw them, or they are held. In the report they
+    /// follow the others.
+    pub(super) behind: BTreeSet<String>,
     pub(super) one_time: Vec<Leak>,
     /// Ids of places that are part of a leak of several places.
     pub(super) of_several: BTreeSet<String>,
@@ -96,7 +97,7 @@ impl Judgement {
     /// Lists a leak that only one execution showed, under the id that it has in this test.
     pub(super) fn list_seen_once(&mut self, leak: Leak) {
         if self.leaks.iter().all(|known| known.id != leak.id) {
-            self.seen_once.insert(leak.id.clone());
+            self.behind.insert(leak.id.clone());
         }
         self.leaks.push(leak);
     }
@@ -201,8 +202,7 @@ impl Judgement {
         let reason_beside_figures = (beside != reason).then_some(beside);
         let verdict = self.verdict();
         // The first leak heads the test.
-        let mut leaks = leaks::sorted(self.leaks);
-        leaks.sort_by_key(|leak| self.seen_once.contains(&leak.id));
+        let leaks = leaks::sorted(self.leaks, &self.behind);
         TestReport {
             id,
             is_class: false,
@@ -217,7 +217,7 @@ impl Judgement {
             only_among_others: self.only_among_others,
             metrics: self.metrics,
             leaks,
-            one_time: leaks::sorted(self.one_time),
+            one_time: leaks::sorted(self.one_time, &BTreeSet::new()),
             curve: self.curve,
             growth: self.growth,
             warm_up: self.warm_up,

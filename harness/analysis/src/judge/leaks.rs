@@ -10,7 +10,7 @@ use crate::java::JavaLeak;
 use crate::record::{Names, OsName, ProcessEnd, ProcessRecord, Window, by_name};
 use crate::signature::{Place, mapped_id, normalised, os_id, os_id_of_place};
 use crate::stats::float;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most groups that a report lists for one test: the largest.
 pub(super) const MAX_LISTED: usize = 50;
@@ -158,11 +158,13 @@ pub(super) fn of_os(kind: OsKind, name: &str, count: f64) -> Leak {
     OsGroup { kind, place: None, names: vec![name.to_owned()], count, ranges: 0.0 }.leak()
 }
 
-/// Largest first, limited to a page.
-pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
+/// Largest first, then those `behind` the others, limited to a page.
+pub(super) fn sorted(mut leaks: Vec<Leak>, behind: &BTreeSet<String>) -> Vec<Leak> {
     leaks.sort_by(|a, b| {
-        b.bytes_per_iteration
-            .total_cmp(&a.bytes_per_iteration)
+        let [is_behind, other] = [a, b].map(|leak| behind.contains(&leak.id));
+        is_behind
+            .cmp(&other)
+            .then(b.bytes_per_iteration.total_cmp(&a.bytes_per_iteration))
             .then(b.count_per_iteration.total_cmp(&a.count_per_iteration))
             .then_with(|| a.id.cmp(&b.id))
     });

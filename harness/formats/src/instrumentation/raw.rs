@@ -99,7 +99,7 @@ impl RawStream {
             let code = integer(code);
             self.numbers |= values.contains_key("current");
             match code {
-                Some(BEGINS) => self.begun = values.get("test").cloned(),
+                Some(BEGINS) => self.begun = values.get("test").map(|test| first_line(test).to_owned()),
                 Some(GOES_ON) => {}
                 _ => self.begun = None,
             }
@@ -162,7 +162,7 @@ impl RawStream {
     /// Whether the result, so far, is of another test than the one that has begun: its name is quoted.
     fn is_of_another(&self) -> bool {
         let is_result = REASONS.into_iter().any(|key| self.status.contains_key(key));
-        let other = |begun: &String| self.status.get("test").is_some_and(|test| test != begun);
+        let other = |begun: &String| self.status.get("test").is_some_and(|test| first_line(test) != begun);
         self.is_whole() && is_result && self.begun.as_ref().is_some_and(other)
     }
 
@@ -210,6 +210,11 @@ impl RawStream {
         (self.open, self.kept) = (None, 0);
         std::mem::take(self.bundle(which))
     }
+}
+
+/// A name with line breaks, or with a stray line of the shell behind it, is compared by its first line.
+fn first_line(name: &str) -> &str {
+    name.lines().next().unwrap_or_default()
 }
 
 /// A result of a process that the system saw end.

@@ -21,8 +21,6 @@ use crate::store::{Reader, Store};
 /// Name of the session cookie. The browser keeps the cookie for this host only, hides it from scripts, and sends it
 /// only over TLS or to this machine.
 pub(super) const SESSION: &str = "__Host-memgate";
-/// Advice if a project does not exist, or this reader may not see it.
-const HINT: &str = "a project for members needs a token of the project, or an account";
 /// Paths that list projects.
 const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
 
@@ -114,10 +112,9 @@ pub(super) async fn read(
         let next = invite.then_some(wanted.as_str());
         (StatusCode::NOT_FOUND, Html(pages::not_found(&why, next))).into_response()
     } else {
-        let body = match is_there {
-            true => serde_json::json!({ "error": why }),
-            false => serde_json::json!({ "error": why, "hint": HINT }),
-        };
+        let or_not_visible =
+            if is_there { "" } else { ", or it is for members, and needs a token of its project" };
+        let body = serde_json::json!({ "error": format!("{why}{or_not_visible}") });
         (StatusCode::NOT_FOUND, [(CONTENT_TYPE, "application/json")], format!("{body}\n")).into_response()
     }
 }

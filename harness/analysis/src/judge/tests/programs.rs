@@ -179,6 +179,18 @@ fn what_the_tests_of_a_plain_program_lost_fails_it() {
     let waived = |leaks: &[Leak]| judged(&[(3, 10, Lost)], &waiving_ids(leaks));
     assert_eq!(waived(&leaks[1..]), not_judged("200 B in 2 allocations"));
     assert_eq!(waived(&leaks[..1]), lost());
+    let many = process(|p| {
+        p.alloc(3, 8, 1);
+        (10..70).for_each(|stack| p.alloc(stack, 1000, 1));
+    });
+    let many = report(&process_suite(searched(many, &[(3, 1, Lost)]), &[]), &default);
+    let first = &only(&many).leaks[0].frames[0].function;
+    assert_eq!(
+        first.as_deref(),
+        Some("leak_3(int)"),
+        "what is lost comes before larger blocks that are held"
+    );
+
     let mut allowed = GatePolicy::default();
     for limit in allowed.defaults.iter_mut().filter(|limit| limit.metric == Metric::NativeLiveBytes) {
         limit.bound = Bound::Absolute(80.0);

@@ -242,6 +242,7 @@ fn junit_4_tells_which_tests_failed_and_which_it_cannot_repeat() {
         assert_eq!(run.test(&format!("FourTest.{test}")).outcome, outcome, "{test}\n{run}");
     }
     let run = project.run_command(&junit::java4(&jdk, &classes, "FeatureTest"));
+    run.ends_with(2);
     run.says("not in the rounds: Tiles");
     assert!(!run.to_string().contains("the launcher ended"), "{run}");
 }
