@@ -212,7 +212,7 @@ impl RawStream {
     }
 }
 
-/// A name with line breaks, or with a stray line of the shell behind it, is compared by its first line.
+/// A name with line breaks is compared by its first line.
 fn first_line(name: &str) -> &str {
     name.lines().next().unwrap_or_default()
 }
