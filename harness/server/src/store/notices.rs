@@ -2,9 +2,9 @@
 //!
 //! Data flow: runs with events of the last day that nobody has claimed for a channel → one claim for all events of a
 //! run, which one of several servers gets → [`Notice`]s, one per run → the caller sends them → [`Store::told`]. A claim
-//! without a result (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with new
-//! runs → its newest runs → figures that a run showed at a higher level since the last report to this channel, with the
-//! known leaks that are larger there, in the notice of that run.
+//! without a result (the server was killed, the mail server was away) is free again after [`LEASE_US`]. A line with
+//! new runs → its newest runs → figures that a run showed at a higher level since the last report to this channel,
+//! with the known leaks that are larger there, in the notice of that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,9 +2,9 @@
 //! that it can put back the agent and its options if the app's data is cleared in between.
 //!
 //! Data flow: the tests that the runner listed → one run for each, compared with its own result ([`once`]) → each of
-//! which a test passed runs several times in one process, and is repeated there if it grows ([`repeat`]) → facts of the
-//! suite. Every process writes a stream of its own. Growth from one test to the next cannot be seen: the process has
-//! ended by then.
+//! which a test passed runs several times in one process, and is repeated there if it grows ([`repeat`]) → facts of
+//! the suite. Every process writes a stream of its own. Growth from one test to the next cannot be seen: the process
+//! has ended by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -106,18 +106,22 @@ fn tests_in_groups_and_scenarios_that_a_suite_selects_are_repeated_by_their_name
     assert_eq!(run.report().errors, [], "{run}");
 }
 
+/// A test or container of the engines below.
+const NODE: &str = "import org.junit.platform.engine.*;
+import org.junit.platform.engine.support.descriptor.*;
+class Node extends AbstractTestDescriptor {
+    final Type type;
+    Node(TestDescriptor of, String kind, String name, Type type) { super(of.getUniqueId().append(kind, name), name); this.type = type; of.addChild(this); }
+    @Override public Type getType() { return type; }
+    @Override public boolean mayRegisterTests() { return type == Type.CONTAINER; }
+}";
+
 /// A class with two invocations, like `@ParameterizedClass` of JUnit 5.13: its tests exist only once it runs.
 const TEMPLATE_ENGINE: &str = "import java.util.*;\nimport org.junit.platform.engine.*;
 import org.junit.platform.engine.discovery.*;
 import org.junit.platform.engine.support.descriptor.*;
 public class TemplateEngine implements TestEngine {
     static final List<int[]> KEPT = new ArrayList<>();
-    static class Node extends AbstractTestDescriptor {
-        final Type type;
-        Node(TestDescriptor of, String kind, String name, Type type) { super(of.getUniqueId().append(kind, name), name); this.type = type; of.addChild(this); }
-        @Override public Type getType() { return type; }
-        @Override public boolean mayRegisterTests() { return type == Type.CONTAINER; }
-    }
     static class Root extends EngineDescriptor {
         final Set<String> wanted = new HashSet<>();
         Root(UniqueId id) { super(id, \"template\"); }
@@ -164,7 +168,7 @@ fn a_test_of_a_parameterised_class_fails_for_its_own_leak() {
     let project = junit::project(
         "names-template",
         &jdk,
-        &[("TemplateEngine", TEMPLATE_ENGINE), ("Tiles", "class Tiles {}")],
+        &[("Node", NODE), ("TemplateEngine", TEMPLATE_ENGINE), ("Tiles", "class Tiles {}")],
     );
     project.write(
         "classes/META-INF/services/org.junit.platform.engine.TestEngine",
@@ -186,12 +190,6 @@ import org.junit.platform.engine.discovery.*;
 import org.junit.platform.engine.support.descriptor.*;
 public class NumbersEngine implements TestEngine {
     static final List<int[]> KEPT = new ArrayList<>();
-    static class Node extends AbstractTestDescriptor {
-        final Type type;
-        Node(TestDescriptor of, String kind, String name, Type type) { super(of.getUniqueId().append(kind, name), name); this.type = type; of.addChild(this); }
-        @Override public Type getType() { return type; }
-        @Override public boolean mayRegisterTests() { return type == Type.CONTAINER; }
-    }
     @Override public String getId() { return \"numbers\"; }
     @Override public TestDescriptor discover(EngineDiscoveryRequest request, UniqueId id) {
         EngineDescriptor root = new EngineDescriptor(id, getId());
@@ -221,7 +219,7 @@ public class NumbersEngine implements TestEngine {
 #[test]
 fn tests_that_an_engine_runs_several_times_or_refuses_alone_are_judged_with_their_class() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };
-    let sources = [("NumbersEngine", NUMBERS_ENGINE), ("Tiles", "class Tiles {}")];
+    let sources = [("Node", NODE), ("NumbersEngine", NUMBERS_ENGINE), ("Tiles", "class Tiles {}")];
     let project = junit::project("names-numbers", &jdk, &sources);
     project.write(
         "classes/META-INF/services/org.junit.platform.engine.TestEngine",
