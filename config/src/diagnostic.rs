@@ -158,8 +158,10 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 const SECRET_KEYS: [&str; 5] = ["password", "secret", "token", "webhook", "url"];
+/// What ends a value within a line.
+const ENDS: [char; 5] = [',', '"', '\'', ']', '}'];
 
-/// Replaces the value after a key that names a secret with `*`, one per byte so that positions stay. References to the
+/// Replaces each value after a key that names a secret with `*`, one per byte so that positions stay. References to the
 /// environment (`${…}`) are kept: they reveal nothing and help the reader.
 fn mask_secrets(text: &str) -> String {
     text.split_inclusive('\n').map(mask_line).collect()
@@ -167,28 +169,76 @@ fn mask_secrets(text: &str) -> String {
 
 fn mask_line(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
-    let value_at = SECRET_KEYS.iter().filter_map(|key| {
-        let key_end = lower.find(key)? + key.len();
-        Some(key_end + lower.get(key_end..)?.find(':')? + 1)
+    let after_keys = SECRET_KEYS.iter().flat_map(|key| lower.match_indices(key)).filter_map(|(at, key)| {
+        let key_end = at + key.len();
+        let from = key_end + lower.get(key_end..)?.find(':')? + 1;
+        let value = line.get(from..)?;
+        // The keys of a table are looked at one by one.
+        let is_table = value.trim_start().trim_start_matches('[').trim_start().starts_with('{');
+        (!is_table && !is_reference(value)).then(|| (from, from + end_of_value(value)))
     });
-    let user_info = lower.find("://").and_then(|at| {
-        let authority = at + 3;
-        let end = authority + lower.get(authority..)?.find('@')?;
-        let colon = authority + lower.get(authority..end)?.find(':')?;
-        Some((colon + 1, end))
+    let users = lower.match_indices("://").filter_map(|(at, slashes)| {
+        let authority = at + slashes.len();
+        let user = lower.get(authority..)?.split_once('@')?.0;
+        // `server: smtps://host, to: [anna@host]`: the address ends before that `@`.
+        let ends = |(first, _): (&str, &str)| !first.contains(':') && first.ends_with(ENDS);
+        let is_other = user.split_once([' ', '\t']).is_some_and(ends);
+        let colon = user.find(':').filter(|_| !is_other)?;
+        Some((authority + colon + 1, authority + user.len()))
     });
-    let mut masked = line.to_owned();
-    for from in value_at {
-        let rest = line.get(from..).unwrap_or("");
-        let end = rest.find([',', '}', '\n', '\r']).unwrap_or(rest.len());
-        if !rest.contains("${") || rest.contains(":-") {
-            masked = cover(&masked, from, from + end);
+    after_keys.chain(users).fold(line.to_owned(), |masked, (from, to)| cover(&masked, from, to))
+}
+
+/// Is a value one reference to the environment, without a default?
+fn is_reference(value: &str) -> bool {
+    let value = value.trim_start().trim_start_matches(['"', '\'']);
+    value.strip_prefix("${").and_then(|rest| rest.split_once('}')).is_some_and(|(name, rest)| {
+        !name.contains(":-") && rest.chars().next().is_none_or(|c| c.is_whitespace() || ENDS.contains(&c))
+    })
+}
+
+/// The length of a value in its line: up to its closing quote, otherwise up to the next entry.
+fn end_of_value(value: &str) -> usize {
+    let text = value.trim_start();
+    let quote = text.chars().next().filter(|c| ['"', '\''].contains(c));
+    match quote.and_then(|quote| closing(text, quote)) {
+        Some(end) => value.len() - text.len() + end,
+        None => end_of_plain(value).unwrap_or(value.len()),
+    }
+}
+
+/// Where a value without quotes ends. References are part of it: `${A:-b}c`.
+fn end_of_plain(value: &str) -> Option<usize> {
+    let mut before = ' ';
+    let mut is_inside = false;
+    for (at, c) in value.char_indices() {
+        match c {
+            '\n' | '\r' => return Some(at),
+            ',' | '}' if !is_inside => return Some(at),
+            '}' => is_inside = false,
+            '{' if before == '$' => is_inside = true,
+            _ => {}
+        }
+        before = c;
+    }
+    None
+}
+
+/// Where the quote that begins a text ends: `"a\"b"`, `'a''b'`.
+fn closing(text: &str, quote: char) -> Option<usize> {
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        let escapes = match quote {
+            '"' => c == '\\',
+            _ => c == quote && chars.peek().is_some_and(|(_, next)| *next == quote),
+        };
+        if escapes {
+            chars.next();
+        } else if c == quote {
+            return Some(at);
         }
     }
-    if let Some((from, to)) = user_info {
-        masked = cover(&masked, from, to);
-    }
-    masked
+    None
 }
 
 fn cover(text: &str, from: usize, to: usize) -> String {
@@ -214,6 +264,15 @@ mod tests {
             ("server: smtps://ci:pw@host", "server: smtps://ci:**@host"),
             ("server: smtps://ci@host", "server: smtps://ci@host"),
             ("SLACK_TOKEN: abc", "SLACK_TOKEN: ***"),
+            ("[{ url: one }, { url: two }]", "[{ url: *** }, { url: *** }]"),
+            ("{ url: one, token: \"${TWO}\" }", "{ url: ***, token: \"${TWO}\" }"),
+            ("{ token: ${A:-b} }", "{ token: ******* }"),
+            ("{ token: ${A}b }", "{ token: ***** }"),
+            ("webhooks: [{ chat: slack, url: one }]", "webhooks: [{ chat: slack, url: *** }]"),
+            ("server: smtps://some user:pw@host", "server: smtps://some user:**@host"),
+            ("{ password: \"a,b}c\", to: x }", "{ password: \"*****\", to: x }"),
+            ("{ server: smtps://host, to: [anna@host] }", "{ server: smtps://host, to: [anna@host] }"),
+            ("[https://host, https://ci:pw@host]", "[https://host, https://ci:**@host]"),
         ] {
             assert_eq!(mask_secrets(line), expected);
             assert_eq!(mask_secrets(line).len(), line.len(), "{line}");
