@@ -211,6 +211,13 @@ fn number(command: &[String], project: &Path) -> i64 {
     memgate_history::number_of_selection(&command.iter().map(from_there).collect::<Vec<_>>())
 }
 
+/// Is a path written after this text the value of an option that is glued to it (`-C/home/anna/tiles`)?
+fn is_option(before: &str, is_edge: impl Fn(char) -> bool) -> bool {
+    let word = before.rsplit(is_edge).next().unwrap_or(before);
+    let letters = word.strip_prefix('-').map(|rest| rest.trim_start_matches('-'));
+    letters.is_some_and(|letters| !letters.is_empty() && letters.chars().all(|c| c.is_ascii_alphabetic()))
+}
+
 /// The word with the paths that begin with this folder counted from it. A word may be text for a shell.
 fn from_folder(word: &str, folder: &str) -> String {
     let is_edge = |c: char| c.is_whitespace() || "=:;&|()'\"".contains(c);
@@ -219,7 +226,7 @@ fn from_folder(word: &str, folder: &str) -> String {
     for (at, _) in word.match_indices(folder) {
         let (before, rest) = (&word[..at], &word[at + folder.len()..]);
         let inside = rest.strip_prefix('/');
-        let begins = before.is_empty() || before.ends_with(is_edge);
+        let begins = before.is_empty() || before.ends_with(is_edge) || is_option(before, is_edge);
         if at < done || !begins || (inside.is_none() && !is_end(rest)) {
             continue;
         }
@@ -323,6 +330,11 @@ mod tests {
             ("--test-dir=/home/a", "--test-dir=."),
             ("--test-dir=/home/a/x", "--test-dir=x"),
             ("cd /home/a && ctest --test-dir /home/a/x -R '/home/a/y'", "cd . && ctest --test-dir x -R 'y'"),
+            ("-C/home/a/x", "-Cx"),
+            ("-LE/home/a", "-LE."),
+            ("make -C/home/a/x", "make -Cx"),
+            ("/-C/home/a", "/-C/home/a"),
+            ("-/home/a", "-/home/a"),
             ("/home/ab", "/home/ab"),
             ("/mnt/home/a", "/mnt/home/a"),
             ("/mnt/home/a/x", "/mnt/home/a/x"),
