@@ -25,9 +25,12 @@ table! {
         from: At<Words>,
         /// Addresses that get every mail.
         to: Vec<At<Words>>,
-        /// CODEOWNERS file. The owners of a file that leaks get a mail about it.
+        /// CODEOWNERS file. The owners of a file that leaks get a mail about it. Default with
+        /// `addresses`: the project's own (`.github/CODEOWNERS`, `CODEOWNERS`, `docs/CODEOWNERS`,
+        /// `.gitlab/CODEOWNERS`).
         owners: Words,
-        /// Mail addresses of owners that are not addresses themselves: `"@maps": maps@example.com`.
+        /// Mail addresses of owners as CODEOWNERS names them: `"@maps": maps@example.com`. An owner
+        /// that is an address itself needs none.
         addresses: Named<At<Words>>,
         /// When to send it.
         #[schemars(extend("default" = "changed"))]
@@ -114,10 +117,10 @@ impl Mail {
             },
         };
         let to: Vec<String> = to.unwrap_or_default().iter().filter_map(|to| address(to, reader)).collect();
-        if to.is_empty() && owners.is_none() && !reader.has_error_below(&span) {
+        if to.is_empty() && owners.is_none() && addresses.is_none() && !reader.has_error_below(&span) {
             reader
                 .error(&span, "the mail has no recipient")
-                .label("neither `to` nor `owners`")
+                .label("neither `to` nor `owners` nor `addresses`")
                 .hint(Some("add `to: [team@example.com]`"));
         }
         let addresses = addresses.map(|Named(addresses)| addresses).unwrap_or_default();

@@ -78,15 +78,10 @@ pub(crate) fn letters(
     context: &RunContext,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Message>, String> {
-    let owned = match &settings.owners {
-        Some(_) => by_owner(report, settings, &context.changes, warnings),
-        None => {
-            if !settings.addresses.is_empty() {
-                let what = "`reports.mail.addresses` has no effect without `owners: .github/CODEOWNERS`";
-                warnings.push(format!("no mail for owners: {what}"));
-            }
-            BTreeMap::new()
-        }
+    // Who names addresses of owners wants them to get mail. Without `owners`, the project's own CODEOWNERS counts.
+    let owned = match settings.owners.is_some() || !settings.addresses.is_empty() {
+        true => by_owner(report, settings, &context.changes, warnings),
+        false => BTreeMap::new(),
     };
     let mut letters = Vec::new();
     if !settings.to.is_empty() {
@@ -124,7 +119,13 @@ fn by_owner(
     let failing = report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail);
     let leaks = failing.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_none());
     let here = leaks.map(|leak| (&leak.id, &leak.owners));
-    for (id, owners) in here.chain(changes.gone.iter().map(|(id, ended)| (id, &ended.owners))) {
+    let all: Vec<_> = here.chain(changes.gone.iter().map(|(id, ended)| (id, &ended.owners))).collect();
+    if settings.owners.is_none() && !all.is_empty() && all.iter().all(|(_, owners)| owners.is_empty()) {
+        let what =
+            "the project's CODEOWNERS names nobody for this code; `reports.mail.owners` names another file";
+        warnings.push(format!("no mail for owners: {what}"));
+    }
+    for (id, owners) in all {
         for owner in owners {
             match address_of(owner, settings) {
                 Some(address)
@@ -153,7 +154,8 @@ fn address_of(owner: &str, settings: &Mail) -> Option<String> {
     let known = settings
         .addresses
         .iter()
-        .find(|(name, _)| name.trim_start_matches('@') == owner.trim_start_matches('@'));
+        // GitHub and GitLab know their names in any case.
+        .find(|(name, _)| name.trim_start_matches('@').eq_ignore_ascii_case(owner.trim_start_matches('@')));
     known.map(|(_, address)| address.clone()).or_else(|| (!owner.starts_with('@')).then(|| owner.to_owned()))
 }
 
@@ -252,8 +254,22 @@ mod tests {
         assert!(matches!(&*warnings, [one] if one.starts_with("no mail for maps: ")), "{warnings:?}");
         let without_owners = Mail { owners: None, ..settings };
         warnings.clear();
-        let letters = super::letters(&report, &without_owners, &context, &mut warnings).unwrap();
-        assert_eq!(letters.len(), 1);
-        assert!(matches!(&*warnings, [one] if one.contains("no effect without `owners")), "{warnings:?}");
+        let mut context = context;
+        let count = |settings: &Mail, context: &RunContext, warnings: &mut Vec<String>| {
+            super::letters(&report, settings, context, warnings).unwrap().len()
+        };
+        assert_eq!(count(&without_owners, &context, &mut warnings), 2, "addresses are enough");
+        let in_another_case = Mail {
+            addresses: vec![("Tiles".to_owned(), "t@example.com".to_owned())],
+            ..without_owners.clone()
+        };
+        assert_eq!(count(&in_another_case, &context, &mut warnings), 3);
+        let for_nobody = Mail { addresses: Vec::new(), ..without_owners.clone() };
+        warnings.clear();
+        assert_eq!(count(&for_nobody, &context, &mut warnings), 1);
+        assert!(warnings.is_empty(), "{warnings:?}");
+        context.changes.gone.values_mut().for_each(|ended| ended.owners.clear());
+        assert_eq!(count(&without_owners, &context, &mut warnings), 1);
+        assert!(matches!(&*warnings, [one] if one.contains("CODEOWNERS names nobody")), "{warnings:?}");
     }
 }
