@@ -20,6 +20,7 @@ use memgate_model::{
 };
 
 pub(crate) use block::leak_stack;
+pub use block::name_in_waiver;
 pub(crate) use block::{BlockStyle, accepting, suite_block, test_block, test_body, waive_command};
 use block::{unmeasured_block, unmeasured_body};
 pub(crate) use followed::{lifetimes, times};
@@ -209,9 +210,9 @@ fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
                 continue;
             }
             let name = qualified(report, suite, test);
-            let Some(body) = unmeasured_body(test, style) else {
+            let Some(body) = unmeasured_body((suite, test), style) else {
                 let again = rerun::command(report, suite, test);
-                blocks.push((test.verdict, test_block(test, &name, again.as_deref(), style)));
+                blocks.push((test.verdict, test_block((suite, test), &name, again.as_deref(), style)));
                 continue;
             };
             match unmeasured.iter_mut().find(|(known, _)| *known == body) {
@@ -557,7 +558,10 @@ mod tests {
         assert!(human(&report, &HumanOptions::default()).contains("\n      in 8 of 2000 executions\n"));
         let style = BlockStyle::plain(&report);
         let allowed = TestReport { verdict: Verdict::Pass, ..report.suites[0].tests[leaks].clone() };
-        assert!(test_body(&allowed, &style).contains(said), "no headline shows the figures of a pass");
+        assert!(
+            test_body((&report.suites[0], &allowed), &style).contains(said),
+            "no headline shows the figures of a pass"
+        );
     }
 
     /// Regression test: a program with an allocator of its own printed one block for each of its 228 tests.

@@ -122,8 +122,8 @@ fn test_case(
     let mut case = with_result(name, test);
     case.set_classname(&attribute(&class));
     let text = match test.verdict {
-        Verdict::Pass | Verdict::NotJudged => test_body(test, style),
-        _ => test_block(test, &test.id, None, style),
+        Verdict::Pass | Verdict::NotJudged => test_body((suite, test), style),
+        _ => test_block((suite, test), &test.id, None, style),
     };
     let attached = attached.map_or("", String::as_str);
     if case.testcase.is_error() || case.testcase.is_failure() {

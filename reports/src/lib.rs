@@ -83,7 +83,7 @@ pub mod page {
     pub use crate::stacks::names as stack_names;
     pub use crate::summary::anchor;
 }
-pub use human::{HumanOptions, followed, human, stack};
+pub use human::{HumanOptions, followed, human, name_in_waiver, stack};
 pub use json::{ReadError, from_json, json, schema};
 pub use junit::{Flavour, JunitOptions, Merged, junit, merge};
 pub use markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};

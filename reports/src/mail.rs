@@ -213,7 +213,7 @@ fn plain(
     }
     text.push('\n');
     for (suite, test) in tests.iter().take(TESTS) {
-        text += &test_block(test, &visible(&qualified(suite, test)), None, style);
+        text += &test_block((suite, test), &visible(&qualified(suite, test)), None, style);
         text.push('\n');
     }
     if tests.len() > TESTS {
@@ -322,7 +322,7 @@ fn test_section(
         pictures.push((name, png(&plot)?));
     }
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
-        html += &leak_block(leak, changes, style);
+        html += &leak_block(leak, (suite, test), changes, style);
     }
     for figure in statistics(test) {
         html += &format!("<p style=\"font-size:13px\">{}</p>\n", escape(&figure));
@@ -330,7 +330,7 @@ fn test_section(
     Ok(html)
 }
 
-fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
+fn leak_block(leak: &Leak, at: (&SuiteReport, &TestReport), changes: &Changes, style: &BlockStyle) -> String {
     let lines: Vec<_> = leak_stack(leak, style)
         .lines()
         .map(|line| escape(line.strip_prefix("      ").unwrap_or(line)))
@@ -340,7 +340,7 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
     let waived = match &leak.waiver {
         Some(reason) => format!(", waived: {}", escape(reason)),
         None => {
-            let command = escape(&waive_command(leak, &style.until));
+            let command = escape(&waive_command(leak, at, &style.until));
             format!("<br>{}: <code>{command}</code>", accepting(leak))
         }
     };

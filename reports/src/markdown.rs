@@ -113,7 +113,7 @@ fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String
         text += &format!("{}\n\n", inline(&figure));
     }
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
-        text += &leak_block(leak, style);
+        text += &leak_block(leak, (suite, test), style);
     }
     if test.leaks.len() > LEAKS_OF_A_TEST {
         text += &format!("and {} smaller groups\n\n", test.leaks.len() - LEAKS_OF_A_TEST);
@@ -121,13 +121,13 @@ fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String
     text + "</details>\n"
 }
 
-fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
+fn leak_block(leak: &Leak, at: (&SuiteReport, &TestReport), style: &BlockStyle) -> String {
     let stack = leak_stack(leak, style);
     // Each line already has only visible characters; only the markup has to be escaped.
     let lines: Vec<_> = stack.lines().map(escape).collect();
     let waiver = match &leak.waiver {
         Some(reason) => format!("waived: {}", inline(reason)),
-        None => format!("{}: {}", accepting(leak), code(&waive_command(leak, &style.until))),
+        None => format!("{}: {}", accepting(leak), code(&waive_command(leak, at, &style.until))),
     };
     // Descriptors and threads have no bytes; their title has their number.
     let bytes = match leak.kind {

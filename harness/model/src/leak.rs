@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::runner::Runner;
+
 /// Kind of a leak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -96,6 +98,14 @@ pub struct Leak {
 }
 
 impl Leak {
+    /// Is its id that of a mere kind? Nobody saw where the descriptor was opened, or the thread started; a Java thread
+    /// has such an id wherever it was made.
+    #[must_use]
+    pub const fn is_of_kind(&self, runner: Runner) -> bool {
+        let of_java = matches!(runner, Runner::Junit | Runner::Instrumentation);
+        matches!(self.kind, LeakKind::Os) && (of_java || self.frames.is_empty())
+    }
+
     /// What waivers limit: the number of descriptors or threads, otherwise bytes.
     #[must_use]
     pub const fn amount(&self) -> f64 {

@@ -9,7 +9,7 @@ use memgate_config::{
     NewWaiver, Place, TestGlob, WaiveError, Waiver, WaiverTarget, append_waiver, extend_waiver,
 };
 use memgate_model::{Leak, LeakKind, Runner, Verdict};
-use memgate_reports::is_within;
+use memgate_reports::{is_within, name_in_waiver};
 
 use super::{report, settings};
 use crate::cli::WaiveArgs;
@@ -103,7 +103,7 @@ fn failed(request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError
                 is_told = true;
             }
             found.extend(leaks.into_iter().map(|leak| {
-                let only = is_of_kind(leak, suite.runner).then(|| name.replace(['\\', '*', '?'], "?"));
+                let only = leak.is_of_kind(suite.runner).then(|| name_in_waiver(&suite.name, &test.id));
                 (leak.id.clone(), request.test.clone().or(only))
             }));
         }
@@ -117,13 +117,6 @@ fn failed(request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError
         console.line(&format!("no leak to waive: {of} failed in {}", file.display()));
     }
     Ok(found)
-}
-
-/// Nobody saw where the descriptor was opened, or the thread started: the id names only its kind. So does that of a
-/// Java thread, wherever it was made.
-fn is_of_kind(leak: &Leak, runner: Runner) -> bool {
-    let of_java = matches!(runner, Runner::Junit | Runner::Instrumentation);
-    leak.kind == LeakKind::Os && (of_java || leak.frames.is_empty())
 }
 
 /// Appends a waiver for a leak that has none. The sessions tell which leak it is.
@@ -153,7 +146,7 @@ fn waive_new(
     match request.test.as_deref() {
         Some(test) if !known.is_in(test) => console
             .warning(&format!("the leak was last seen in {}, which `{test}` does not match", known.place())),
-        None if is_of_kind(&known.leak, known.runner) => console
+        None if known.leak.is_of_kind(known.runner) => console
             .line("its id names only its kind: this accepts every one of its kind, in all tests; `--test` limits it"),
         _ => {}
     }
@@ -437,10 +430,8 @@ mod tests {
             [leak("n1-a", None), leak("n1-b", None), leak("o1-e", Some("engine::A.e")), leak("h1-g", None)];
         assert_eq!(failed(None).unwrap(), all.into());
         assert_eq!(failed(Some("engine::B.*")).unwrap(), [leak("n1-b", Some("engine::B.*"))].into());
-        assert!(is_of_kind(
-            &Leak { kind: LeakKind::Os, frames: vec![Frame::default()], ..Leak::default() },
-            Runner::Junit
-        ));
+        let of_java = Leak { kind: LeakKind::Os, frames: vec![Frame::default()], ..Leak::default() };
+        assert!(of_java.is_of_kind(Runner::Junit));
     }
 
     #[test]

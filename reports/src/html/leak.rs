@@ -1,6 +1,6 @@
 //! A group of leaks: its title and holder, its allocation site, and how to accept it.
 
-use memgate_model::{Frame, Leak, LeakKind, format_bytes};
+use memgate_model::{Frame, Leak, LeakKind, SuiteReport, TestReport, format_bytes};
 
 use super::write::Html;
 use crate::holder::holder;
@@ -8,8 +8,8 @@ use crate::human::{accepting, waive_command};
 use crate::names::{in_module, of_frame};
 use crate::stacks::own;
 
-/// `grows`: the leak grows, and may be waived until this day; `None`: it was allocated once.
-pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
+/// `grows`: the leak grows in this test of a suite, and may be waived until this day; `None`: it was allocated once.
+pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<((&SuiteReport, &TestReport), &str)>) {
     html.markup("<div class=leak").attribute("data-leak", &leak.id).markup("><h3>").text(&leak.title);
     if leak.kind != LeakKind::Os {
         let per = if grows.is_some() { leak.kind.per() } else { "" };
@@ -30,12 +30,12 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
         (Some(_), Some(reason)) => {
             html.text(&format!(" · waived: {reason}")).markup("</p>");
         }
-        (Some(until), None) => {
+        (Some((at, until)), None) => {
             html.markup(" · <a")
                 .attribute("href", &format!("#l:{}", leak.id))
                 .markup(">link to this leak</a></p>");
             html.markup("<p class=facts>").text(&format!("{}: ", accepting(leak)));
-            command(html, &waive_command(leak, until));
+            command(html, &waive_command(leak, at, until));
             html.markup("</p>");
         }
         (None, _) => {

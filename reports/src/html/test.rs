@@ -192,7 +192,7 @@ fn body(
     }
     let until = waive_until(&report.started);
     for leak in &test.leaks {
-        leak::group(&mut html, leak, Some(&until));
+        leak::group(&mut html, leak, Some(((suite, test), &until)));
     }
     if let Some(again) = rerun::command(report, suite, test).filter(|_| !test.leaks.is_empty()) {
         html.markup("<p class=facts>run only this test: ");

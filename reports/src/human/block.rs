@@ -43,13 +43,18 @@ impl BlockStyle {
     }
 }
 
-/// The block of a test that did not pass, under its displayed name; `again` is the command that runs it alone.
-pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, style: &BlockStyle) -> String {
+/// The block of a test of a suite that did not pass, under its displayed name; `again` is the command that runs it alone.
+pub(crate) fn test_block(
+    (suite, test): (&SuiteReport, &TestReport),
+    name: &str,
+    again: Option<&str>,
+    style: &BlockStyle,
+) -> String {
     let mut figures = test_figures(test).into_iter();
     let first = culprit::of_test(test).or_else(|| figures.next());
     let mut block = headline(test.verdict, name, first, style);
     figures.for_each(|figure| push(&mut block, &figure));
-    block.push_str(&test_body(test, style));
+    block.push_str(&test_body((suite, test), style));
     if let Some(command) = again.filter(|_| !test.leaks.is_empty()) {
         push(&mut block, &style.paint.faint(format!("run only this test: {}", visible(command))));
     }
@@ -61,9 +66,12 @@ const NAMED: usize = 3;
 
 /// The text below the headline, if the test was not measured and has nothing else to show. Such tests with an equal
 /// text share a block.
-pub(crate) fn unmeasured_body(test: &TestReport, style: &BlockStyle) -> Option<String> {
+pub(crate) fn unmeasured_body(
+    (suite, test): (&SuiteReport, &TestReport),
+    style: &BlockStyle,
+) -> Option<String> {
     let is_bare = test.verdict == Verdict::Error && test.leaks.is_empty() && test_figures(test).is_empty();
-    is_bare.then(|| test_body(test, style))
+    is_bare.then(|| test_body((suite, test), style))
 }
 
 /// The block of tests that were not measured for one reason.
@@ -86,7 +94,7 @@ pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Ve
 }
 
 /// The text below the headline: reason, curve, leak groups.
-pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
+pub(crate) fn test_body((suite, test): (&SuiteReport, &TestReport), style: &BlockStyle) -> String {
     let mut body = String::new();
     let reason = match test.verdict {
         // These have no headline with figures.
@@ -101,7 +109,7 @@ pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
     }
     let shown = if style.verbose { test.leaks.len() } else { GROUPS };
     for leak in test.leaks.iter().take(shown) {
-        body.push_str(&leak_group(leak, style));
+        body.push_str(&leak_group(leak, (suite, test), style));
     }
     if let Some(hidden @ [_, ..]) = test.leaks.get(shown..) {
         let bytes = hidden.iter().map(|leak| leak.bytes_per_iteration).sum();
@@ -114,12 +122,12 @@ pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
 }
 
 /// A leak group with its stack and the command to waive it.
-fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
+fn leak_group(leak: &Leak, at: (&SuiteReport, &TestReport), style: &BlockStyle) -> String {
     let mut text = leak_stack(leak, style);
     let id = visible(&leak.id);
     let advice = match &leak.waiver {
         Some(reason) => format!("waived: {}", visible(reason)),
-        None => format!("{}: {}", accepting(leak), waive_command(leak, &style.until)),
+        None => format!("{}: {}", accepting(leak), waive_command(leak, at, &style.until)),
     };
     if !leak.owners.is_empty() {
         push(&mut text, &format!("owner{GAP}{}", visible(&leak.owners.join(" "))));
@@ -138,9 +146,19 @@ pub(crate) fn accepting(leak: &Leak) -> String {
     format!("its waiver accepts up to {up_to}{}; to accept this", leak.kind.per())
 }
 
-/// The command that accepts a leak until a date.
-pub(crate) fn waive_command(leak: &Leak, until: &str) -> String {
-    format!("memgate waive {} --reason \"…\" --until {until}", quoted(&visible(&leak.id)))
+/// The command that accepts a leak of a test until a date. If its id is that of a mere kind, only in this test.
+pub(crate) fn waive_command(leak: &Leak, (suite, test): (&SuiteReport, &TestReport), until: &str) -> String {
+    let only = match leak.is_of_kind(suite.runner) {
+        true => format!(" --test {}", quoted(&visible(&name_in_waiver(&suite.name, &test.id)))),
+        false => String::new(),
+    };
+    format!("memgate waive {}{only} --reason \"…\" --until {until}", quoted(&visible(&leak.id)))
+}
+
+/// The pattern with which a waiver names one test.
+#[must_use]
+pub fn name_in_waiver(suite: &str, test: &str) -> String {
+    format!("{suite}::{test}").replace(['\\', '*', '?'], "?")
 }
 
 /// Title, holder and stack of a leak group.

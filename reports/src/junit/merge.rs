@@ -49,12 +49,12 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
         match (event, hit, counts.get(&index)) {
             (Event::Start(start), Some(test), _) => {
                 writer.write_event(Event::Start(start))?;
-                failure(&mut writer, test, &style, is_unicode)?;
+                failure(&mut writer, *test, &style, is_unicode)?;
             }
             (Event::Empty(start), Some(test), _) => {
                 let end = BytesEnd::new(String::from_utf8_lossy(start.name().as_ref()).into_owned());
                 writer.write_event(Event::Start(start))?;
-                failure(&mut writer, test, &style, is_unicode)?;
+                failure(&mut writer, *test, &style, is_unicode)?;
                 writer.write_event(Event::End(end))?;
             }
             (Event::Start(start), None, Some(more)) => {
@@ -66,10 +66,13 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
     Ok(Merged { xml: writer.into_inner(), cases, known, unclear })
 }
 
+/// A test of the report, with its suite.
+type Named<'r> = (&'r SuiteReport, &'r TestReport);
+
 /// Tests of the report that a document names.
 struct Tests<'r> {
     /// Those that leak, by the name a runner gives them.
-    failing: BTreeMap<String, &'r TestReport>,
+    failing: BTreeMap<String, Named<'r>>,
     /// Those that leak in one of several suites.
     unclear: Vec<String>,
     /// The number of all.
@@ -94,7 +97,7 @@ fn tests<'r>(report: &'r RunReport, document: &BTreeSet<String>) -> Tests<'r> {
                 |&&owner: &&usize| owners.iter().all(|&other| known[other].is_subset(&known[owner]));
             match owners.iter().filter(has_all).collect::<Vec<_>>().as_slice() {
                 [one] if **one == index => {
-                    failing.insert(name, test);
+                    failing.insert(name, (suite, test));
                 }
                 [_] => {}
                 _ => {
@@ -146,12 +149,12 @@ fn events(xml: &[u8]) -> Result<Vec<Event<'static>>, Error> {
     }
 }
 
-type Hits<'r> = BTreeMap<usize, &'r TestReport>;
+type Hits<'r> = BTreeMap<usize, Named<'r>>;
 
 /// The events of the test cases that must fail, and the amounts by which the counts of the suites around them rise.
 fn hits<'r>(
     events: &[Event<'static>],
-    failing: &BTreeMap<String, &'r TestReport>,
+    failing: &BTreeMap<String, Named<'r>>,
 ) -> Result<(Hits<'r>, BTreeMap<usize, usize>), Error> {
     let mut hits = Hits::new();
     let mut counts = BTreeMap::new();
@@ -216,7 +219,7 @@ fn named(start: &BytesStart<'_>) -> Result<Option<String>, Error> {
 
 fn failure(
     writer: &mut Writer<Vec<u8>>,
-    test: &TestReport,
+    (suite, test): Named<'_>,
     style: &BlockStyle,
     is_unicode: bool,
 ) -> Result<(), Error> {
@@ -231,7 +234,7 @@ fn failure(
     start.push_attribute(("type", "leak"));
     writer.write_event(Event::Start(start))?;
     // The text is cleaned as for CDATA, but `]]>` is not split, because this is no CDATA section.
-    let text = cdata(&test_block(test, &test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
+    let text = cdata(&test_block((suite, test), &test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
     writer.write_event(Event::Text(BytesText::from_escaped(written(&text))))?;
     writer.write_event(Event::End(BytesEnd::new("failure")))?;
     Ok(())
