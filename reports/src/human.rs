@@ -70,6 +70,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     sections.push(followed::section(report.followed.as_ref(), style.paint, options.verbose));
     sections.push(waivers(report, &style));
     sections.push(problems(&report.errors, &style));
+    sections.push(warnings(&report.warnings, &style));
     let closing = [
         one_time(report),
         not_judged(report),
@@ -341,6 +342,11 @@ fn problems(problems: &[Problem], style: &BlockStyle) -> String {
             format!("{label}  {}: {}\n{hint}", style.paint.strong(visible(r#where)), visible(what))
         })
         .collect()
+}
+
+fn warnings(warnings: &[String], style: &BlockStyle) -> String {
+    let label = style.paint.verdict(Verdict::Warn, "warning:");
+    warnings.iter().map(|warning| format!("{label} {}\n", visible(warning))).collect()
 }
 
 /// The user's own failures. Their runner has shown them, so they are only listed as not judged.

@@ -35,6 +35,9 @@ pub fn markdown(report: &RunReport, most: usize) -> String {
     for problem in &report.errors {
         text.push(&format!("- **{}**: {}\n", inline(&problem.r#where), inline(&problem.what)));
     }
+    for warning in &report.warnings {
+        text.push(&format!("- warning: {}\n", inline(warning)));
+    }
     for suite in report.suites.iter().filter(|suite| !suite.reason.is_empty()) {
         text.push(&format!("- **{}** (suite): {}\n", inline(&suite.name), inline(&suite.reason)));
     }

@@ -119,6 +119,10 @@ pub(crate) fn mixed() -> RunReport {
         waivers: waivers(),
         followed: None,
         origin: Some(origin()),
+        warnings: vec![
+            "memgate.yaml:44: `engine::MapCash.*` matches no test: did you mean `engine::MapCache.scroll`?"
+                .to_owned(),
+        ],
         errors: vec![
             Problem {
                 r#where: "build/tools/pack".to_owned(),

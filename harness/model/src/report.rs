@@ -59,6 +59,10 @@ pub struct RunReport {
     pub waivers: Vec<WaiverReport>,
     /// Problems outside the tests.
     pub errors: Vec<Problem>,
+    /// Settings that had no effect on this run, each in one sentence with its file and line. They change no verdict.
+    /// Absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Java objects that were tracked from allocation to release. Absent if nothing was tracked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
@@ -91,6 +95,7 @@ impl RunReport {
             suites,
             waivers: Vec::new(),
             errors: Vec::new(),
+            warnings: Vec::new(),
             followed: None,
             origin: None,
             base: None,

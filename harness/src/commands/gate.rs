@@ -8,7 +8,7 @@ use memgate_history::shards::ShardDescription;
 use memgate_model::{Base, BaseLeaks};
 
 use super::{merge, settings};
-use crate::cli::GateArgs;
+use crate::cli::{Format, GateArgs};
 use crate::deliver;
 use crate::exit::{self, ExpectedError, chain};
 use crate::history::base;
@@ -49,7 +49,11 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
         run::tell_missing_symbols(&symbols, console);
     }
     if !facts.partial {
-        plan::without_effect(&settings, &report).iter().for_each(|warning| console.warning(warning));
+        report.warnings = plan::without_effect(&settings, &report);
+    }
+    if request.format != Format::Human {
+        // The text has them.
+        report.warnings.iter().for_each(|warning| console.warning(warning));
     }
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;

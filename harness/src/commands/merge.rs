@@ -63,9 +63,9 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
         manifest.map(|manifest| memgate_history::Manifest { session: session.name(), partial, ..manifest });
     info.history.clone_from(&manifest);
     session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
-    let judged =
+    let mut judged =
         Judged { report, command_status: None, session, partial, manifest, shard: None, unsaved: None };
-    run::tell_without_effect(&settings, &judged, console);
+    run::add_without_effect(&settings, &mut judged);
     let reports = settings.reports();
     let destination = run::Destination {
         output_dir: &request.output.output_dir,

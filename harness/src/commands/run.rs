@@ -83,9 +83,10 @@ pub(super) fn with_settings(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let (mut plan, mut judged, live) = measured(settings, request, console)?;
-    tell_without_effect(settings, &judged, console);
+    add_without_effect(settings, &mut judged);
     if plan.suites.iter().any(|suite| suite.name.is_none()) {
-        plan::of_other_suites(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
+        let of_others = plan::of_other_suites(settings, &judged.report);
+        judged.report.warnings.extend(of_others);
     }
     if judged.shard.is_some() {
         // A shard is only stored in its session: reports, mail and history belong to the whole run.
@@ -102,10 +103,11 @@ pub(super) fn with_settings(
     deliver_to(&destination, judged, live, console)
 }
 
-/// Warns only after a complete run, like waivers without a match: an entry may be meant for tests that did not run.
-pub(super) fn tell_without_effect(settings: &Settings, judged: &Judged, console: &Console) {
+/// Adds the warnings to the report, only of a complete run, as with waivers without a match: an entry may be meant for
+/// tests that did not run.
+pub(super) fn add_without_effect(settings: &Settings, judged: &mut Judged) {
     if !judged.partial {
-        plan::without_effect(settings, &judged.report).iter().for_each(|warning| console.warning(warning));
+        judged.report.warnings = plan::without_effect(settings, &judged.report);
     }
 }
 

@@ -28,6 +28,7 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     top(&mut page, report);
     let sections = [
         ("problems", "Problems", sections::problems(report)),
+        ("warnings", "Warnings", sections::warnings(report)),
         ("tests", "Tests", test::list(report)?),
         ("shards", "Shards", sections::shards(report)),
         ("memory", "Memory over the run", sections::memory(report)?),

@@ -37,6 +37,20 @@ pub(super) fn problems(report: &RunReport) -> Html {
     html
 }
 
+/// Settings without effect.
+pub(super) fn warnings(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    if report.warnings.is_empty() {
+        return html;
+    }
+    html.markup("<section id=warnings aria-labelledby=warnings-h><h2 id=warnings-h>Warnings</h2><ul>");
+    for warning in &report.warnings {
+        html.element("li", warning);
+    }
+    html.markup("</ul></section>\n");
+    html
+}
+
 /// The machines on which the tests ran.
 pub(super) fn shards(report: &RunReport) -> Html {
     let mut html = Html::default();

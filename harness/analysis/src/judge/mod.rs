@@ -109,6 +109,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         suites,
         waivers,
         errors,
+        warnings: Vec::new(),
         origin: input.origin.clone(),
         base: policy.review.as_ref().map(|review| review.base.base.clone()),
         shards: Vec::new(),

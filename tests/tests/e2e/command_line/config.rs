@@ -120,12 +120,12 @@ fn suites_of_the_configuration_are_run_by_their_names() {
 }
 
 #[test]
-fn a_threshold_of_the_configuration_says_where_it_stands() {
+fn a_threshold_of_the_configuration_says_where_it_stands_and_every_report_that_it_is_for_no_test() {
     let project = Project::new("thresholds");
     project.write(
         "memgate.yaml",
         "version: 1\nthresholds:\n  native.live_bytes: 0\n  tests:\n    - match: \"*Leaks.Strdup\"\n      \
-         native.live_bytes: 1 KiB\n",
+         native.live_bytes: 1 KiB\n    - match: \"*Leaks.Stradup\"\n      native.live_bytes: 2 KiB\n",
     );
     let session = crate::leaks_session().0.session();
     let gate = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
@@ -137,6 +137,17 @@ fn a_threshold_of_the_configuration_says_where_it_stands() {
         (denied.verdict, threshold.source.to_string().as_str()),
         (memgate_model::Verdict::Fail, "memgate.yaml:3")
     );
+    // Regression: only the terminal showed this, and it scrolls away.
+    let warning = "memgate.yaml:7: `*Leaks.Stradup` matches no test";
+    let warnings = gate.report().warnings;
+    assert!(matches!(&*warnings, [one] if one.starts_with(warning)), "{warnings:?}");
+    gate.says(warning);
+    for (format, begins) in
+        [("human", "warning: memgate"), ("markdown", "- warning"), ("html", "<li>memgate")]
+    {
+        let gate = project.memgate(&["gate", "--format", format, session.to_str().unwrap()]);
+        assert!(gate.stdout.contains(begins) && gate.stdout.contains(" matches no test"), "{gate}");
+    }
 }
 
 #[test]

@@ -75,6 +75,8 @@ pub fn merge(
         suites,
         waivers,
         errors,
+        // Whether a setting has an effect is known when all shards are.
+        warnings: Vec::new(),
         followed: run::followed(reports.iter().filter_map(|(_, report)| report.followed.as_ref())),
         shards: last.iter().map(|shard| entry(shard, earlier.get(&shard.description.number))).collect(),
         ..(*first).clone()
