@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// A mapping file, borrowing from its text.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Mapping<'a> {
     /// By renamed name.
     pub(super) classes: BTreeMap<&'a str, Class<'a>>,
@@ -14,11 +15,39 @@ pub struct Mapping<'a> {
     pub(super) ids: Vec<&'a str>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A class. Its members are parsed when they are asked for the first time: parsed, they take more memory than their
+/// text, and few of the classes of a large app are ever asked.
+#[derive(Debug, Clone)]
 pub(super) struct Class<'a> {
     pub(super) original: &'a str,
+    /// The lines of its members, known to be valid.
+    pub(super) lines: &'a str,
+    parsed: OnceLock<Members<'a>>,
+}
+
+/// The members of a class, in the order of the file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Members<'a> {
     pub(super) fields: Vec<Field<'a>>,
     pub(super) methods: Vec<Method<'a>>,
+}
+
+impl<'a> Class<'a> {
+    pub(super) const fn new(original: &'a str, lines: &'a str) -> Self {
+        Self { original, lines, parsed: OnceLock::new() }
+    }
+
+    pub(super) fn fields(&self) -> &[Field<'a>] {
+        &self.members().fields
+    }
+
+    pub(super) fn methods(&self) -> &[Method<'a>] {
+        &self.members().methods
+    }
+
+    fn members(&self) -> &Members<'a> {
+        self.parsed.get_or_init(|| Members::of(self.lines))
+    }
 }
 
 /// A field before renaming.
@@ -71,7 +100,7 @@ impl<'a> Mapping<'a> {
     /// The originals of a field of a renamed class. There is more than one only if fields of different types got the
     /// same name.
     pub fn fields<'s>(&'s self, class: &str, field: &'s str) -> impl Iterator<Item = &'s Field<'a>> {
-        let fields = self.classes.get(class).map(|class| class.fields.as_slice());
+        let fields = self.classes.get(class).map(Class::fields);
         fields.unwrap_or_default().iter().filter(move |found| found.renamed == field)
     }
 
@@ -82,7 +111,7 @@ impl<'a> Mapping<'a> {
     where
         'a: 'n,
     {
-        let fields = self.classes.get(class).map_or(&[][..], |class| &class.fields);
+        let fields = self.classes.get(class).map_or(&[][..], Class::fields);
         let mut found: Vec<&Field<'a>> = fields.iter().filter(|found| found.renamed == field).collect();
         if found.len() > 1 {
             found.retain(|field| fits(field.kind));
@@ -168,5 +197,16 @@ mod tests {
             mapping.fields("a.b", "a").map(|field| (field.kind, field.class, field.name)).collect();
         assert_eq!(both, [("int", None, "size"), ("java.lang.String", Some("com.example.Base"), "name")]);
         assert_eq!((mapping.len(), mapping.is_empty()), (1, false));
+    }
+
+    #[test]
+    fn the_members_of_a_class_are_parsed_when_they_are_asked_for() {
+        let text = format!("{TEXT}com.example.Cache -> a.c:\n    1:2:void put():3:4 -> a\n");
+        let mapping = Mapping::read(&text).unwrap();
+        let parsed = || ["a.b", "a.c"].map(|class| mapping.classes[class].parsed.get().is_some());
+        assert_eq!(mapping.class("a.c[]"), "com.example.Cache[]");
+        assert_eq!(parsed(), [false, false], "the name of a class needs no members");
+        assert_eq!(mapping.frames("a.c", "a", None, Some(1))[0][0].method, "put");
+        assert_eq!(parsed(), [false, true]);
     }
 }

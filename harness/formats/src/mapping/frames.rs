@@ -84,7 +84,7 @@ const EVERYWHERE: u32 = 65535;
 type Stack<'m, 'a> = Vec<(&'m Method<'a>, Option<u32>)>;
 
 fn candidates<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> Vec<Stack<'m, 'a>> {
-    let stacks: Vec<_> = stacks(&class.methods)
+    let stacks: Vec<_> = stacks(class.methods())
         .filter(|stack| stack.first().is_some_and(|first| first.renamed == method))
         .collect();
     let with_lines = |stack: &&'m [Method<'a>]| -> Stack<'m, 'a> {

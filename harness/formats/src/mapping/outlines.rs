@@ -36,7 +36,7 @@ impl Mapping<'_> {
 
 /// The entries of the mapping for a line of a method.
 fn at<'m, 'a>(class: &'m Class<'a>, method: &str, line: Option<u32>) -> impl Iterator<Item = &'m Method<'a>> {
-    class.methods.iter().filter(move |found| {
+    class.methods().iter().filter(move |found| {
         let is_there =
             matches!((found.range, line), (Some((from, to)), Some(line)) if from <= line && line <= to);
         found.renamed == method && (is_there || found.range.is_none())

@@ -1,10 +1,18 @@
 //! Parses the text into classes with their members.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::classes::{Class, Field, Mapping, Method};
+use super::classes::{Class, Field, Mapping, Members, Method};
 use crate::lines::excerpt;
+
+/// The id of the comment that names the source file of a class.
+const SOURCE_FILE: &str = "sourceFile";
+
+/// A line of a class.
+enum Member<'a> {
+    Field(Field<'a>),
+    Method(Method<'a>),
+}
 
 /// A line that is not valid in a mapping file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,47 +38,47 @@ impl<'a> Mapping<'a> {
 
 fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
     let mut mapping = Mapping::default();
-    let mut open: Option<(&str, Class<'_>)> = None;
+    // The class whose lines are read: its new name, its original name, and where its lines begin.
+    let mut open: Option<(&str, &str, usize)> = None;
     // Windows editors put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for (number, line) in (1_u64..).zip(text.lines()) {
+    let mut next = 0_usize;
+    for (number, whole) in (1_u64..).zip(text.split_inclusive('\n')) {
+        let start = next;
+        next = next.saturating_add(whole.len());
+        let line = whole.strip_suffix('\n').map_or(whole, |line| line.strip_suffix('\r').unwrap_or(line));
         let at = |problem| MappingError { line: number, problem, found: excerpt(line.as_bytes()) };
         let trimmed = line.trim();
         if trimmed.is_empty() {
             continue;
         }
         if let Some(comment) = trimmed.strip_prefix('#') {
-            note(comment, open.as_mut().map(|(_, class)| class), &mut mapping);
+            note(comment, open.map(|(_, original, _)| original), &mut mapping);
         } else if line.starts_with([' ', '\t']) {
-            let (_, class) = open.as_mut().ok_or_else(|| at("a member before any class"))?;
-            member(trimmed, class).ok_or_else(|| at("no field or method"))?;
+            open.ok_or_else(|| at("a member before any class"))?;
+            member(trimmed).ok_or_else(|| at("no field or method"))?;
         } else {
-            close(open.take(), &mut mapping);
+            close(open, (text, start), &mut mapping);
             let (original, renamed) = class(trimmed).ok_or_else(|| at("no class"))?;
             if mapping.classes.contains_key(renamed) {
                 return Err(at("the second class with this new name"));
             }
-            open = Some((renamed, Class { original, fields: Vec::new(), methods: Vec::new() }));
+            open = Some((renamed, original, next));
         }
     }
-    close(open, &mut mapping);
+    close(open, (text, text.len()), &mut mapping);
     Ok(mapping)
 }
 
-fn close<'a>(open: Option<(&'a str, Class<'a>)>, mapping: &mut Mapping<'a>) {
-    if let Some((renamed, mut class)) = open
-        && let Entry::Vacant(place) = mapping.classes.entry(renamed)
-    {
-        // R8 writes these comments only for the first range of a method, but they apply to all ranges.
-        let of = |is: fn(&Method<'_>) -> bool| -> BTreeSet<&str> {
-            class.methods.iter().filter(|method| is(method)).map(|method| method.signature).collect()
-        };
-        let (made, outlines) = (of(|method| method.synthesized), of(|method| method.outline));
-        for method in &mut class.methods {
-            method.synthesized = made.contains(method.signature);
-            method.outline = outlines.contains(method.signature);
-        }
-        place.insert(class);
+/// The lines of the class end at `end`.
+fn close<'a>(
+    open: Option<(&'a str, &'a str, usize)>,
+    (text, end): (&'a str, usize),
+    mapping: &mut Mapping<'a>,
+) {
+    if let Some((renamed, original, start)) = open {
+        let lines = text.get(start..end).unwrap_or_default();
+        mapping.classes.insert(renamed, Class::new(original, lines));
     }
 }
 
@@ -80,30 +88,63 @@ fn class(line: &str) -> Option<(&str, &str)> {
     (!original.is_empty() && !renamed.is_empty()).then_some((original, renamed))
 }
 
-/// Reads a comment about the class or method before it. Most comments are not needed.
-fn note<'a>(comment: &'a str, class: Option<&mut Class<'a>>, mapping: &mut Mapping<'a>) {
+/// Reads a comment: before the first class about the file, else about the class with this original name.
+fn note<'a>(comment: &'a str, class: Option<&'a str>, mapping: &mut Mapping<'a>) {
     let comment = comment.trim_start();
-    if class.is_none() {
+    let Some(class) = class else {
         let id = ["pg_map_id: ", "pg_map_hash: SHA-256 "].iter().find_map(|key| comment.strip_prefix(key));
         mapping.ids.extend(id.map(str::trim).filter(|id| !id.is_empty()));
+        return;
+    };
+    // Of the comments in a class, most are about its methods.
+    if !comment.starts_with('{') || !comment.contains(SOURCE_FILE) {
+        return;
     }
-    let (Some(class), true) = (class, comment.starts_with('{')) else { return };
     let Ok(json) = serde_json::from_str::<serde_json::Value>(comment) else { return };
-    match json.get("id").and_then(|id| id.as_str()) {
-        Some("sourceFile") => {
-            let file = json.get("fileName").and_then(|name| name.as_str());
-            mapping.source_files.extend(file.map(|file| (class.original, file.to_owned())));
-        }
-        Some(id) => {
-            let Some(method) = class.methods.last_mut() else { return };
-            match id {
-                "com.android.tools.r8.synthesized" => method.synthesized = true,
-                "com.android.tools.r8.outline" => method.outline = true,
-                "com.android.tools.r8.outlineCallsite" => method.calls_outline = positions(&json),
-                _ => {}
+    let text = |key: &str| json.get(key).and_then(|value| value.as_str());
+    if text("id") == Some(SOURCE_FILE) {
+        mapping.source_files.extend(text("fileName").map(|file| (class, file.to_owned())));
+    }
+}
+
+impl<'a> Members<'a> {
+    /// Parses the lines of a class, which are valid.
+    pub(super) fn of(lines: &'a str) -> Self {
+        let mut members = Self::default();
+        for line in lines.lines().map(str::trim) {
+            if let Some(comment) = line.strip_prefix('#') {
+                members.note(comment.trim_start());
+                continue;
+            }
+            match member(line) {
+                Some(Member::Field(field)) => members.fields.push(field),
+                Some(Member::Method(method)) => members.methods.push(method),
+                // An empty line.
+                None => {}
             }
         }
-        None => {}
+        // R8 writes these comments only for the first range of a method, but they apply to all ranges.
+        let of = |is: fn(&Method<'_>) -> bool| -> BTreeSet<&str> {
+            members.methods.iter().filter(|method| is(method)).map(|method| method.signature).collect()
+        };
+        let (made, outlines) = (of(|method| method.synthesized), of(|method| method.outline));
+        for method in &mut members.methods {
+            method.synthesized = made.contains(method.signature);
+            method.outline = outlines.contains(method.signature);
+        }
+        members
+    }
+
+    /// Reads a comment about the method before it. Most comments are not needed.
+    fn note(&mut self, comment: &str) {
+        let Some(method) = self.methods.last_mut().filter(|_| comment.starts_with('{')) else { return };
+        let Ok(json) = serde_json::from_str::<serde_json::Value>(comment) else { return };
+        match json.get("id").and_then(|id| id.as_str()) {
+            Some("com.android.tools.r8.synthesized") => method.synthesized = true,
+            Some("com.android.tools.r8.outline") => method.outline = true,
+            Some("com.android.tools.r8.outlineCallsite") => method.calls_outline = positions(&json),
+            _ => {}
+        }
     }
 }
 
@@ -117,7 +158,7 @@ fn positions(json: &serde_json::Value) -> BTreeMap<u32, u32> {
 }
 
 /// `[from:to:]type [class.]name[(arguments)[:from[:to]]] -> renamed`
-fn member<'a>(line: &'a str, class: &mut Class<'a>) -> Option<()> {
+fn member(line: &str) -> Option<Member<'_>> {
     let (original, renamed) = line.rsplit_once(" -> ")?;
     let (range, original) = match leading_range(original) {
         Some((range, behind)) => (Some(range), behind),
@@ -129,14 +170,14 @@ fn member<'a>(line: &'a str, class: &mut Class<'a>) -> Option<()> {
     }
     let Some((qualified, behind)) = signature.split_once('(') else {
         let (owner, name) = qualified_name(signature);
-        class.fields.push(Field { renamed, class: owner, name, kind });
-        return (range.is_none() && !name.is_empty()).then_some(());
+        let field = Field { renamed, class: owner, name, kind };
+        return (range.is_none() && !name.is_empty()).then_some(Member::Field(field));
     };
     let (_arguments, lines) = behind.rsplit_once(')')?;
     let (owner, name) = qualified_name(qualified);
     let signature = original.strip_suffix(lines)?;
     let original = if lines.is_empty() { None } else { Some(trailing_range(lines)?) };
-    class.methods.push(Method {
+    let method = Method {
         renamed,
         range,
         class: owner,
@@ -146,8 +187,8 @@ fn member<'a>(line: &'a str, class: &mut Class<'a>) -> Option<()> {
         synthesized: false,
         outline: false,
         calls_outline: BTreeMap::new(),
-    });
-    (!name.is_empty()).then_some(())
+    };
+    (!name.is_empty()).then_some(Member::Method(method))
 }
 
 fn qualified_name(text: &str) -> (Option<&str>, &str) {
