@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use memgate_model::stable_class_name;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -123,7 +124,8 @@ impl Heap {
         };
         let [method, _, source] = frame.names;
         let class = dump.serials.get(&frame.class).and_then(|id| self.dump.class_named(*id));
-        let class = class.map_or_else(|| "?".to_owned(), class_name);
+        // Like the class names of objects. Only virtual machines with such names write frames.
+        let class = class.map_or_else(|| "?".to_owned(), |name| stable_class_name(&class_name(name)));
         let source = dump.string(source);
         let place = match (frame.line, source) {
             (-3, _) => "native".to_owned(),

@@ -772,6 +772,21 @@ fn a_leak_in_a_lambda_has_one_fingerprint_in_every_run() {
 }
 
 #[test]
+fn a_frame_of_a_lambda_has_one_name_in_every_run() {
+    for lambda in ["com/acme/Bus$$Lambda$14+0x0000000800c03000", "com/acme/Bus$$Lambda+0x000000006f045b38"] {
+        let mut dump = Dump::jvm();
+        let thread = dump.class("java.lang.Thread", &[]);
+        let worker = dump.instance(thread, &[]);
+        dump.thread(worker, 3);
+        dump.class(lambda, &[]);
+        dump.frame(7, "run");
+        dump.trace(3, &[7]);
+        let threads = heap(dump.finish()).threads(&|_, _, _| ()).unwrap();
+        assert_eq!(threads[0].frames[0].method, "com.acme.Bus$$Lambda.run");
+    }
+}
+
+#[test]
 fn characters_of_a_text_and_boxed_numbers_are_held_by_what_holds_them() {
     let mut dump = Dump::jvm();
     let string = dump.class("java.lang.String", &[("value", REF)]);

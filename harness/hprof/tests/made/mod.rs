@@ -265,6 +265,12 @@ impl Dump {
         record(&mut self.head, 0x05, &[head, frames].concat());
     }
 
+    /// A frame of the class that was added last.
+    pub(crate) fn frame(&mut self, frame: u64, method: &str) {
+        let names = [frame, self.name(method), self.name("()V"), 0].map(|id| self.id(id)).concat();
+        record(&mut self.head, 0x04, &[names, self.serial.to_be_bytes().to_vec(), vec![0; 4]].concat());
+    }
+
     pub(crate) fn local(&mut self, id: u64, serial: u32, frame: u32) {
         let serial = serial.to_be_bytes().to_vec();
         let out = [vec![0x03], self.id(id), serial, frame.to_be_bytes().to_vec()].concat();
