@@ -34,13 +34,16 @@ use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 /// Reflection and method handles do not become generated classes after some calls (for a method handle 127,
 /// `MethodHandleStatics`). A collection leaves no gaps, which it would fill with arrays of its own. The optimising
 /// compiler is disabled, because it resolves all literals of a class, and loads the classes in the signature of each
-/// method that it compiles, however late (`CompileBroker::compile_method`).
-const ADDED: [&str; 5] = [
+/// method that it compiles, however late (`CompileBroker::compile_method`). If memory runs out, the virtual machine
+/// goes on: a test whose leak fills the heap could not be judged otherwise.
+const ADDED: [&str; 7] = [
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-Dsun.reflect.inflationThreshold=2147483647",
     "-Djava.lang.invoke.MethodHandle.CUSTOMIZE_THRESHOLD=-1",
     "-XX:MarkSweepDeadRatio=0",
     "-XX:TieredStopAtLevel=1",
+    "-XX:-ExitOnOutOfMemoryError",
+    "-XX:-CrashOnOutOfMemoryError",
 ];
 
 /// The JDK keeps a connection of `HttpURLConnection` for five seconds after its last use, one for each port: if a test
@@ -429,21 +432,28 @@ fn set_by_build(jvm: &JvmInfo) -> impl Iterator<Item = (&str, &str, bool)> {
     })
 }
 
-/// Whether an option is dropped: debuggers and profilers, agents that would write the build's coverage again, options
-/// that the launcher has itself.
+/// Whether an option is dropped: debuggers and profilers, what would write the build's recordings, logs and coverage
+/// again, commands for the end of memory, options that the launcher has itself.
 fn is_left_out(option: &str) -> bool {
-    const NOT_OURS: [&str; 7] = [
+    const NOT_OURS: [&str; 11] = [
         "-agentlib:",
         "-agentpath:",
         "-Xrun",
         "-Xdebug",
+        "-XX:StartFlightRecording",
+        "-Xlog:",
+        "-Xloggc:",
+        "-XX:OnOutOfMemoryError=",
         "-Djava.class.path=",
         "-Dsun.java.",
         "-Djdk.module.main",
     ];
+    // JaCoCo; Kover, which was the agent of IntelliJ.
+    const OF_COVERAGE: [&str; 3] = ["jacoco", "kover", "intellij-coverage"];
+    let is_of_coverage = |agent: &str| OF_COVERAGE.iter().any(|tool| agent.contains(tool));
     NOT_OURS.iter().any(|start| option.starts_with(start))
         || !option.starts_with('-')
-        || option.starts_with("-javaagent:") && option.contains("jacoco")
+        || option.strip_prefix("-javaagent:").is_some_and(is_of_coverage)
 }
 
 #[cfg(test)]
@@ -506,7 +516,12 @@ mod tests {
             "-Db=given",
             "-agentlib:jdwp=server=y",
             "-javaagent:/m/org.jacoco.agent.jar=x",
+            "-javaagent:/m/kover-jvm-agent-0.9.1.jar=file:/p/kover.args",
             "-javaagent:/m/mockito.jar",
+            "-XX:StartFlightRecording=filename=/p/tests.jfr",
+            "-Xlog:gc*:file=/p/gc.log",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:OnOutOfMemoryError=kill -9 %p",
             "-Djava.class.path=/x.jar",
         ];
         let properties = [
@@ -548,12 +563,15 @@ mod tests {
         "-Da=1"
         "-Db=given"
         "-javaagent:/m/mockito.jar"
+        "-XX:+ExitOnOutOfMemoryError"
         "-ea"
         "-XX:SoftRefLRUPolicyMSPerMB=0"
         "-Dsun.reflect.inflationThreshold=2147483647"
         "-Djava.lang.invoke.MethodHandle.CUSTOMIZE_THRESHOLD=-1"
         "-XX:MarkSweepDeadRatio=0"
         "-XX:TieredStopAtLevel=1"
+        "-XX:-ExitOnOutOfMemoryError"
+        "-XX:-CrashOnOutOfMemoryError"
         "-Dhttp.keepAlive=false"
         "-Du=1"
         "-Dbasedir=/p"
