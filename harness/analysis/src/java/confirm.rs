@@ -110,13 +110,17 @@ impl JavaConfirmation {
         next
     }
 
-    /// Is the heap about to be full? Checked once.
+    /// Is the heap, or direct memory, about to be full? Checked once.
     fn is_filling(&self, record: &ProcessRecord) -> bool {
         let windows = histograms(record, &self.test);
         let grew = |pair: &[f64]| pair[1] - pair[0] > HURRY_BYTES;
+        let grows = |metric| {
+            let values = values(&windows, metric);
+            values.len() == windows.len() && values.windows(2).all(grew)
+        };
         !self.hurried
             && windows.len() == HURRY_ITERATIONS
-            && values(&windows, Metric::JavaLiveBytes).windows(2).all(grew)
+            && [Metric::JavaLiveBytes, Metric::JavaDirectBytes].into_iter().any(grows)
             && windows.iter().all(|window| window.outcome == Some(Outcome::Passed))
     }
 
