@@ -173,11 +173,19 @@ fn last_high(values: &[f64], warm_up: usize) -> usize {
     last_high
 }
 
-/// The iteration (counted from 1) of the last new high after the warm-up, and its rise since the end of the warm-up.
-pub(crate) fn last_rise(values: &[f64], warm_up: usize) -> (usize, f64) {
+/// The last new high of a series after its warm-up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rise {
+    /// Counted from 1.
+    pub(crate) iteration: usize,
+    /// Since the end of the warm-up.
+    pub(crate) by: f64,
+}
+
+pub(crate) fn last_rise(values: &[f64], warm_up: usize) -> Rise {
     let high = last_high(values, warm_up);
     let value = |i: usize| values.get(i).copied().unwrap_or_default();
-    (high + 1, value(high) - value(warm_up))
+    Rise { iteration: high + 1, by: value(high) - value(warm_up) }
 }
 
 /// The longest run of iterations that each rose by more than `limit`. 0 if the last value is not the highest.
@@ -300,7 +308,7 @@ mod tests {
             let growth = judge_exact(&values, ALLOWED);
             assert_eq!((growth.finding, growth.paused), (Finding::Open, true), "{at}");
             assert!(!is_over_exactly(&values, 3));
-            assert_eq!(last_rise(&values, 3), (at + 1, 37.0));
+            assert_eq!(last_rise(&values, 3), Rise { iteration: at + 1, by: 37.0 });
             let allowed = Allowed { limit: 37.0, ..ALLOWED };
             assert_eq!(judge_exact(&values, allowed).finding, Finding::Still, "{at}");
         }
@@ -437,8 +445,8 @@ mod tests {
         fn any_values_have_a_finding(values in proptest::collection::vec(proptest::num::f64::NORMAL, 0..400)) {
             let growth = judge_series(&values, ALLOWED);
             proptest::prop_assert_eq!(growth.iterations, values.len().saturating_sub(3));
-            let (at, by) = last_rise(&values, 3);
-            proptest::prop_assert!(at > 0 && by >= 0.0);
+            let Rise { iteration, by } = last_rise(&values, 3);
+            proptest::prop_assert!(iteration > 0 && by >= 0.0);
             proptest::prop_assert!(!may_rise_again(&values, 3) || by > 0.0);
             proptest::prop_assert!(!is_over_exactly(&values, 3) || !has_just_risen(&values, ALLOWED));
         }

@@ -170,7 +170,7 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
         let steps = steps(&values, warm_up);
         let grows = values.len() == windows.len()
             && judge_series(&values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows;
-        let (_, by) = last_rise(&values, warm_up);
+        let by = last_rise(&values, warm_up).by;
         let bytes = if metric.unit() == Unit::Bytes { by } else { 0.0 };
         (grows && steps >= FEW_STEPS).then(|| Risen {
             what: format_amount(metric, by),
@@ -185,7 +185,7 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
 /// A class that keeps rising. A class of the JDK must have risen several times, because the JDK's own caches fill late.
 fn class(series: &ClassSeries, allowed: Allowed) -> Option<Risen> {
     let warm_up = allowed.warm_up;
-    let (_, bytes) = last_rise(&series.bytes, warm_up);
+    let bytes = last_rise(&series.bytes, warm_up).by;
     [&series.instances, &series.bytes].into_iter().find_map(|figures| {
         let steps = steps(figures, warm_up);
         if steps == 0 || has_stalled(figures, warm_up) {
@@ -200,7 +200,7 @@ fn class(series: &ClassSeries, allowed: Allowed) -> Option<Risen> {
         } else {
             sure || is_own(&series.class) && exactly.finding != Finding::Still
         };
-        let (_, count) = last_rise(&series.instances, warm_up);
+        let count = last_rise(&series.instances, warm_up).by;
         let what = if count > 0.0 {
             format!("{} × {}", format_count(count), series.class)
         } else {

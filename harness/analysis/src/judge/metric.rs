@@ -81,11 +81,10 @@ impl Measured<'_> {
         Self { total, block: self.block / executions, ..self }
     }
 
-    /// Growth of the total, and of what the test itself added.
-    fn growths(&self, allowed: Allowed) -> (Growth, Growth) {
+    fn growths(&self, allowed: Allowed) -> Growths {
         let allowed = Allowed { block: self.block, ..allowed };
         let total = self.judge(&self.total, allowed);
-        (total, self.own.as_ref().map_or(total, |own| self.judge(own, allowed)))
+        Growths { total, own: self.own.as_ref().map_or(total, |own| self.judge(own, allowed)) }
     }
 
     fn judge(&self, values: &[f64], allowed: Allowed) -> Growth {
@@ -101,16 +100,22 @@ impl Measured<'_> {
             Finding::Open => 1,
             Finding::Grows => 2,
         };
-        let (total, own) = self.growths(allowed);
+        let Growths { total, own } = self.growths(allowed);
         if rank(&own) < rank(&total) || !self.alone && rank(&own) == rank(&total) { own } else { total }
     }
 
     /// The series with that growth.
     pub(super) fn series(&self, allowed: Allowed) -> &[f64] {
         let growth = self.growth(allowed);
-        let of_total = growth == self.growths(allowed).0;
+        let of_total = growth == self.growths(allowed).total;
         if of_total { &self.total } else { self.own.as_deref().unwrap_or(&self.total) }
     }
+}
+
+struct Growths {
+    total: Growth,
+    /// Of what the test itself added.
+    own: Growth,
 }
 
 /// A metric that is checked against a threshold.
@@ -131,9 +136,9 @@ impl Measured<'_> {
         };
         let groups = self.groups.iter().map(judged).collect();
         let against = Against { measured: self, threshold, allowed, groups };
-        let (end_to_end, own) = self.growths(allowed);
-        if self.alone && grows(&end_to_end) && own.slope.high <= threshold.limit {
-            against.raise_of_outside(&end_to_end, &own, judgement);
+        let Growths { total, own } = self.growths(allowed);
+        if self.alone && grows(&total) && own.slope.high <= threshold.limit {
+            against.raise_of_outside(&total, &own, judgement);
         } else {
             against.raise_of_total(judgement);
         }
@@ -148,7 +153,7 @@ impl Against<'_> {
     }
 
     /// It grows, but not by what its windows added.
-    fn raise_of_outside(&self, end_to_end: &Growth, inside: &Growth, judgement: &mut Judgement) {
+    fn raise_of_outside(&self, total: &Growth, inside: &Growth, judgement: &mut Judgement) {
         let Self { measured, threshold, allowed, .. } = self;
         let (metric, level) = (measured.metric, threshold.level.verdict());
         // The windows may add as much as is allowed.
@@ -159,12 +164,12 @@ impl Against<'_> {
             Some(growth) => (level, growth.slope.slope, " in one place".to_owned()),
             None if measured.ends_itself => {
                 let place = format!("{outside} the windows that the program gives the test");
-                (level, end_to_end.slope.slope, place)
+                (level, total.slope.slope, place)
             }
             None => {
                 let place =
                     format!("{outside} the test itself, in the set-up of its suite or in another thread");
-                (Verdict::Warn, end_to_end.slope.slope, place)
+                (Verdict::Warn, total.slope.slope, place)
             }
         };
         judgement.raise(verdict, too_much(metric, slope, &format!("per iteration{place}"), threshold.limit));
@@ -222,10 +227,11 @@ impl Against<'_> {
 
     fn too_late(&self, series: &[f64]) -> String {
         let metric = self.measured.metric;
-        let (at, by) = last_rise(series, self.allowed.warm_up);
+        let rise = last_rise(series, self.allowed.warm_up);
         format!(
-            "inconclusive: {} more, the last of it in iteration {at} of {}: a rare leak, or over (allowed {})",
-            format_amount(metric, by),
+            "inconclusive: {} more, the last of it in iteration {} of {}: a rare leak, or over (allowed {})",
+            format_amount(metric, rise.by),
+            rise.iteration,
             series.len(),
             format_value(metric, self.threshold.limit)
         )

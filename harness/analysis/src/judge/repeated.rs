@@ -286,10 +286,9 @@ impl TestJudge<'_, '_> {
         let limits = self.thresholds(metric, Per::Iteration);
         let rose = limits.iter().map(|threshold| rose_in_a_row(&measured.total, threshold.limit)).max();
         let Some(rose) = rose.filter(|rose| *rose >= LARGEST_POOL) else { return };
-        let (_, by) = last_rise(&measured.total, 0);
         let reason = format!(
             "inconclusive: {} more, {rose} executions in a row, then none: a limit of the system, or a pool that is full",
-            format_amount(metric, by)
+            format_amount(metric, last_rise(&measured.total, 0).by)
         );
         self.judgement.doubted.push((kind, reason));
     }
