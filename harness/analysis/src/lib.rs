@@ -32,6 +32,7 @@ mod os_names;
 mod own_tests;
 mod policy;
 mod random_names;
+mod range;
 mod rare;
 mod record;
 mod repetition;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::java::{JavaRecord, JavaWindow};
 use crate::os_names::mapped;
-use crate::sampling::{Estimate, estimate};
+use crate::sampling::{Estimates, estimate};
 use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
 use memgate_wire::{
@@ -306,7 +306,7 @@ impl Window {
     }
 
     /// Bytes and blocks that it left, estimated from samples. `None`: it was not sampled.
-    pub(crate) fn estimate(&self) -> Option<(Estimate, Estimate)> {
+    pub(crate) fn estimate(&self) -> Option<Estimates> {
         self.interval.filter(|_| self.survivors_known).map(|interval| estimate(&self.survivors, interval))
     }
 
@@ -314,8 +314,8 @@ impl Window {
     /// counters.
     #[must_use]
     pub fn left_bytes(&self) -> u64 {
-        if let Some((bytes, _)) = self.estimate() {
-            bytes.rounded()
+        if let Some(estimates) = self.estimate() {
+            estimates.bytes.rounded()
         } else if self.survivors_known {
             total_bytes(&self.survivors)
         } else {
@@ -326,8 +326,8 @@ impl Window {
     /// Allocations that it left.
     #[must_use]
     pub fn left_allocations(&self) -> u64 {
-        if let Some((_, blocks)) = self.estimate() {
-            blocks.rounded()
+        if let Some(estimates) = self.estimate() {
+            estimates.blocks.rounded()
         } else if self.survivors_known {
             self.survivor_count
         } else {

@@ -8,6 +8,7 @@
 
 use memgate_wire::SnapshotRecord;
 
+use crate::range::Range;
 use crate::stats::{float, gamma_quantile};
 
 /// An estimate with its uncertainty.
@@ -20,8 +21,8 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Bounds that contain the true value with at least this confidence.
-    pub(crate) fn bounds(self, confidence: f64) -> (f64, f64) {
+    /// The value with bounds that contain the true one with at least this confidence.
+    pub(crate) fn range(self, confidence: f64) -> Range {
         let tail = (1.0 - confidence) / 2.0;
         let Self { value, variance, unit } = self;
         let bound = |value: f64, variance: f64, p| {
@@ -30,7 +31,7 @@ impl Estimate {
         };
         let low = if value > 0.0 { bound(value, variance, tail) } else { 0.0 };
         let high = bound(value + unit, variance + unit * unit, 1.0 - tail);
-        (low.min(value), high.max(value))
+        Range { value, low: low.min(value), high: high.max(value) }
     }
 
     /// The value rounded to a whole number.
@@ -52,7 +53,12 @@ impl Estimate {
 }
 
 /// Bytes and number of all blocks, estimated from the recorded ones.
-pub(crate) fn estimate(noted: &[SnapshotRecord], interval: u64) -> (Estimate, Estimate) {
+pub(crate) struct Estimates {
+    pub(crate) bytes: Estimate,
+    pub(crate) blocks: Estimate,
+}
+
+pub(crate) fn estimate(noted: &[SnapshotRecord], interval: u64) -> Estimates {
     let unit = float(interval);
     let none = Estimate { value: 0.0, variance: 0.0, unit };
     let add = |sum: Estimate, p: f64, of_one: f64, count: f64| Estimate {
@@ -60,9 +66,9 @@ pub(crate) fn estimate(noted: &[SnapshotRecord], interval: u64) -> (Estimate, Es
         variance: sum.variance + count * (of_one / p).powi(2) * (1.0 - p),
         unit,
     };
-    noted.iter().fold((none, none), |(bytes, blocks), record| {
+    noted.iter().fold(Estimates { bytes: none, blocks: none }, |Estimates { bytes, blocks }, record| {
         let (count, p) = (float(record.count), probability(record.size, interval));
-        (add(bytes, p, float(record.size), count), add(blocks, p, 1.0, count))
+        Estimates { bytes: add(bytes, p, float(record.size), count), blocks: add(blocks, p, 1.0, count) }
     })
 }
 
@@ -121,15 +127,15 @@ mod tests {
             let mut random = Random(7);
             let (mut inside, mut inside_blocks, mut sum) = (0, 0, 0.0);
             for _ in 0..300 {
-                let (bytes, count) = estimate(&noted(mix, interval, &mut random), interval);
+                let of_mix = estimate(&noted(mix, interval, &mut random), interval);
                 let within = |of: Estimate, truth: f64| {
-                    let (low, high) = of.bounds(0.99);
+                    let Range { low, high, .. } = of.range(0.99);
                     // Blocks that are certain to be recorded give a sum of rounded numbers.
                     low <= truth * (1.0 + 1e-9) && truth <= high
                 };
-                inside += u32::from(within(bytes, truth));
-                inside_blocks += u32::from(within(count, blocks));
-                sum += bytes.value;
+                inside += u32::from(within(of_mix.bytes, truth));
+                inside_blocks += u32::from(within(of_mix.blocks, blocks));
+                sum += of_mix.bytes.value;
             }
             assert!(inside >= 294 && inside_blocks >= 294, "{mix:?}: {inside}, {inside_blocks} of 300");
             let spread = (truth * float(interval) / 300.0).sqrt();
@@ -139,19 +145,18 @@ mod tests {
 
     #[test]
     fn nothing_noted_is_not_nothing() {
-        let (bytes, _) = estimate(&[], 1000);
-        let (low, high) = bytes.bounds(0.99);
-        assert_eq!((bytes.value, low), (0.0, 0.0));
+        let Range { value, low, high } = estimate(&[], 1000).bytes.range(0.99);
+        assert_eq!((value, low), (0.0, 0.0));
         assert!((high - 5298.3).abs() < 0.1, "{high}");
     }
 
     #[test]
     fn what_is_large_is_exact() {
         let large = [SnapshotRecord { stack: 1, size: 1 << 30, count: 2 }];
-        let (bytes, blocks) = estimate(&large, 4096);
+        let Estimates { bytes, blocks } = estimate(&large, 4096);
         assert_eq!((bytes.value, blocks.value), (2_147_483_648.0, 2.0));
-        assert_eq!(bytes.bounds(0.99).0, 2_147_483_648.0);
-        let (low, high) = Estimate::of_counter(1e9, 4096).bounds(0.99);
+        assert_eq!(bytes.range(0.99).low, 2_147_483_648.0);
+        let Range { low, high, .. } = Estimate::of_counter(1e9, 4096).range(0.99);
         assert!(low > 0.99e9 && high < 1.01e9, "{low} {high}");
     }
 }

@@ -11,6 +11,7 @@ use crate::groups::OsKind;
 use crate::looks;
 use crate::own_tests;
 use crate::policy::{GatePolicy, is_limited, smallest_limit};
+use crate::range::Range;
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
 
@@ -139,8 +140,8 @@ pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
 pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> Option<String> {
     let exceeds = |metric| {
         let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)?;
-        let (_, most) = left_between(window, metric, policy.confidence)?;
-        left(window, metric).filter(|_| most > limit)
+        let left = left_between(window, metric, policy.confidence)?;
+        (left.high > limit).then_some(left.value)
     };
     if let Some(left) = exceeds(Metric::NativeLiveBytes).or_else(|| exceeds(Metric::NativeLiveAllocations)) {
         if let Some(text) = by_samples(window, policy) {
@@ -161,37 +162,30 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
 
 /// `about 1.0 MiB (10.4 KiB to 5.6 MiB, by 2 samples)`. `None`: everything was recorded.
 fn by_samples(window: &Window, policy: &GatePolicy) -> Option<String> {
-    let (bytes, _) = window.estimate()?;
-    let (low, high) = bytes.bounds(policy.confidence);
-    let [about, low, high] = [bytes.value, low, high].map(format_bytes);
+    let Range { value, low, high } = window.estimate()?.bytes.range(policy.confidence);
+    let [about, low, high] = [value, low, high].map(format_bytes);
     let samples = format_number_of(window.survivor_count, "sample");
     Some(format!("about {about} ({low} to {high}, by {samples})"))
 }
 
 /// `not decided by samples: about 1.0 MiB at the peak, between 0.9 MiB and 1.2 MiB (allowed 1.0 MiB)`.
-pub(crate) fn undecided(
-    metric: Metric,
-    value: f64,
-    (low, high): (f64, f64),
-    per: &str,
-    limit: f64,
-) -> String {
-    let [low, high, allowed] = [low, high, limit].map(|value| format_value(metric, value));
-    let value = format_amount(metric, value);
+pub(crate) fn undecided(metric: Metric, range: Range, per: &str, limit: f64) -> String {
+    let [low, high, allowed] = [range.low, range.high, limit].map(|value| format_value(metric, value));
+    let value = format_amount(metric, range.value);
     format!("not decided by samples: about {value} {per}, between {low} and {high} (allowed {allowed})")
 }
 
-/// Lower and upper bound of what one execution left of a metric. They differ only with sampling. Without any sample
-/// both are 0: the suite reports what may remain unseen. `None`: not measured.
-pub(crate) fn left_between(window: &Window, metric: Metric, confidence: f64) -> Option<(f64, f64)> {
+/// What one execution left of a metric, with its bounds. Without any sample all are 0: the suite reports what may
+/// remain unseen. `None`: not measured.
+pub(crate) fn left_between(window: &Window, metric: Metric, confidence: f64) -> Option<Range> {
     let value = left(window, metric)?;
     let of_samples = match metric {
-        Metric::NativeLiveBytes => window.estimate().map(|(bytes, _)| bytes),
-        Metric::NativeLiveAllocations => window.estimate().map(|(_, blocks)| blocks),
+        Metric::NativeLiveBytes => window.estimate().map(|estimates| estimates.bytes),
+        Metric::NativeLiveAllocations => window.estimate().map(|estimates| estimates.blocks),
         _ => None,
     };
     let of_samples = of_samples.filter(|_| window.survivor_count > 0);
-    Some(of_samples.map_or((value, value), |estimate| estimate.bounds(confidence)))
+    Some(of_samples.map_or(Range::exact(value), |estimate| Range { value, ..estimate.range(confidence) }))
 }
 
 /// `48.0 KiB per iteration (allowed 0 B)`. If both would look alike after rounding, the figures get as many digits as

@@ -61,7 +61,7 @@ fn is_judged_by_survivors(window: &Window, suite: &str, test: &str, policy: &Gat
         || [Metric::NativeLiveBytes, Metric::NativeLiveAllocations].into_iter().any(|metric| {
             let left = left_between(window, metric, policy.confidence);
             let limit = smallest_limit(policy, suite, test, metric, Per::Test);
-            left.zip(limit).is_some_and(|((_, most), limit)| most > limit)
+            left.zip(limit).is_some_and(|(left, limit)| left.high > limit)
         })
 }
 

@@ -53,12 +53,13 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut context, suite)).collect();
     // Ctrl-C also ends the processes of the tests.
     let counts = |outcome| has_failed(outcome) && !(input.ended_early && outcome == Outcome::Crashed);
-    let tests_failed = judged.iter().any(|(report, failed)| {
-        *failed && !input.ended_early || report.tests.iter().any(|test| counts(test.outcome))
+    let tests_failed = judged.iter().any(|suite| {
+        suite.failed_without_a_test && !input.ended_early
+            || suite.report.tests.iter().any(|test| counts(test.outcome))
     });
     let command_failed = input.command_status.filter(|status| *status != 0);
     let users_failed = command_failed.is_some() || tests_failed;
-    let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
+    let suites: Vec<SuiteReport> = judged.into_iter().map(|suite| suite.report).collect();
     // A suite with an error gives its own reason.
     let no_test = |suite: &SuiteReport| suite.tests.is_empty() && suite.verdict != Verdict::Error;
     let nothing_ran = suites.iter().all(no_test) && input.errors.is_empty() && !input.may_be_empty;

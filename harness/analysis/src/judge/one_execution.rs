@@ -10,6 +10,7 @@ use super::leaks::{self, os_left};
 use super::one_test::TestJudge;
 use crate::groups::{Places, held};
 use crate::input::ProcessInput;
+use crate::range::Range;
 use crate::record::Window;
 use crate::screen::{left, left_between, too_much, undecided};
 
@@ -39,10 +40,7 @@ impl TestJudge<'_, '_> {
     /// Lists what a window left by group. Returns the amount of each metric that no waiver covers.
     fn left_by_group(&mut self, process: &ProcessInput, window: &Window) -> BTreeMap<Metric, Range> {
         let confidence = self.context.policy.confidence;
-        let range = |metric| {
-            let (low, high) = left_between(window, metric, confidence)?;
-            Some((metric, Range { value: left(window, metric)?, low, high }))
-        };
+        let range = |metric| Some((metric, left_between(window, metric, confidence)?));
         let mut unwaived: BTreeMap<Metric, Range> = Metric::ALL.into_iter().filter_map(range).collect();
         let mut waived = |metric, waived: f64| {
             unwaived.entry(metric).and_modify(|Range { value, low, high }| {
@@ -72,23 +70,18 @@ impl TestJudge<'_, '_> {
         let policy = self.context.policy;
         for metric in Metric::ALL {
             let values = runs.ended.iter().filter_map(|(_, w)| Some((left(w, metric)?, *w)));
-            let Some((value, window)) = values.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-            let bounds = left_between(window, metric, policy.confidence);
-            let (low, high) = bounds.unwrap_or((value, value));
+            let worst = values.max_by(|a, b| a.0.total_cmp(&b.0));
+            let range = worst.and_then(|(_, window)| left_between(window, metric, policy.confidence));
+            let Some(range) = range else { continue };
             let mut per = Per::Iteration;
             let mut limits = self.thresholds(metric, per);
             if limits.is_empty() {
                 per = Per::Test;
                 limits = self.thresholds(metric, per);
             }
-            let figure = MetricValue {
-                low,
-                high,
-                confidence: if low < high { policy.confidence } else { 0.0 },
-                threshold: applied(&limits, low),
-                ..MetricValue::exact(value, metric, per)
-            };
-            self.judgement.metrics.insert(metric, figure);
+            let figure = range.figure(metric, per, policy.confidence);
+            let threshold = applied(&limits, range.low);
+            self.judgement.metrics.insert(metric, MetricValue { threshold, ..figure });
         }
     }
 
@@ -98,37 +91,27 @@ impl TestJudge<'_, '_> {
         for metric in Metric::ALL {
             for threshold in self.thresholds(metric, Per::Test) {
                 let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
-                let Some((process, window, value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
+                let Some((process, window, _)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
                     continue;
                 };
-                let Some((low, high)) = left_between(window, metric, self.context.policy.confidence) else {
+                let Some(left) = left_between(window, metric, self.context.policy.confidence) else {
                     continue;
                 };
-                if high <= threshold.limit {
+                if left.high <= threshold.limit {
                     continue;
                 }
                 let known = unwaived
                     .entry(std::ptr::from_ref(*window))
                     .or_insert_with(|| self.left_by_group(process, window));
-                let range = known.get(&metric).copied().unwrap_or(Range { value, low, high });
-                let Range { value, low, high } = range;
-                if low > threshold.limit {
-                    let reason = too_much(metric, value, "left by one execution", threshold.limit);
+                let unwaived = known.get(&metric).copied().unwrap_or(left);
+                if unwaived.low > threshold.limit {
+                    let reason = too_much(metric, unwaived.value, "left by one execution", threshold.limit);
                     self.judgement.raise_figure(threshold.level.verdict(), reason, String::new());
-                } else if high > threshold.limit {
-                    let per = "left by one execution";
-                    self.judgement
-                        .raise(Verdict::Warn, undecided(metric, value, (low, high), per, threshold.limit));
+                } else if unwaived.high > threshold.limit {
+                    let reason = undecided(metric, unwaived, "left by one execution", threshold.limit);
+                    self.judgement.raise(Verdict::Warn, reason);
                 }
             }
         }
     }
-}
-
-/// Bounds of what was left. They differ only with sampling.
-#[derive(Clone, Copy)]
-struct Range {
-    value: f64,
-    low: f64,
-    high: f64,
 }

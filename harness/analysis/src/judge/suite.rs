@@ -15,6 +15,7 @@ use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
 use crate::own_tests;
 use crate::policy::thresholds;
+use crate::range::Range;
 use crate::record::{OpenTest, ProcessRecord, Window};
 use crate::sampling::Estimate;
 use crate::screen::{too_much, undecided};
@@ -30,8 +31,15 @@ pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
     Problem { r#where: r#where.to_owned(), what: what.to_owned(), hint: hint.to_owned() }
 }
 
-/// Judges a suite. Also returns whether its processes failed although no test failed.
-pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
+/// A suite with its verdict.
+pub(super) struct JudgedSuite {
+    pub(super) report: SuiteReport,
+    /// A process of it failed, but no test did.
+    pub(super) failed_without_a_test: bool,
+}
+
+/// Judges a suite.
+pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> JudgedSuite {
     let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
         suite.screen.iter().map(|p| whole_process(suite, p)).collect();
     let mut notes: Vec<(Verdict, String)> =
@@ -90,7 +98,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         shards: Vec::new(),
         tests,
     };
-    (report, failed_status.is_some())
+    JudgedSuite { report, failed_without_a_test: failed_status.is_some() }
 }
 
 /// The reason of a suite has no place for hints of its own.
@@ -253,31 +261,22 @@ fn metrics(
         let peaks = suite.screen.iter().filter_map(|p| peak(&p.record, metric));
         let Some(value) = peaks.max().map(float) else { continue };
         let limits = thresholds(context.policy, &suite.name, "", metric, Per::Suite);
-        let (low, high) = peak_between(context, suite, metric, value);
+        let peak = peak_between(context, suite, metric, value);
         for threshold in &limits {
-            if low > threshold.limit {
+            if peak.low > threshold.limit {
                 notes.push((
                     threshold.level.verdict(),
                     too_much(metric, value, "at the peak", threshold.limit),
                 ));
-            } else if high > threshold.limit {
-                notes.push((
-                    Verdict::Warn,
-                    undecided(metric, value, (low, high), "at the peak", threshold.limit),
-                ));
+            } else if peak.high > threshold.limit {
+                notes.push((Verdict::Warn, undecided(metric, peak, "at the peak", threshold.limit)));
             }
         }
         if context.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
             notes.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite {REMEDY}")));
         }
-        let figure = MetricValue {
-            low,
-            high,
-            confidence: if low < high { context.policy.confidence } else { 0.0 },
-            threshold: applied(&limits, value),
-            ..MetricValue::exact(value, metric, Per::Suite)
-        };
-        metrics.insert(metric, figure);
+        let figure = peak.figure(metric, Per::Suite, context.policy.confidence);
+        metrics.insert(metric, MetricValue { threshold: applied(&limits, value), ..figure });
     }
     metrics
 }
@@ -288,14 +287,14 @@ fn interval(suite: &SuiteInput) -> Option<u64> {
     suite.screen.iter().chain(rounds).find_map(|process| process.record.interval())
 }
 
-/// Lower and upper bound of a peak. They differ only if it is estimated from samples.
-fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, value: f64) -> (f64, f64) {
+/// A peak with its bounds.
+fn peak_between(context: &JudgeContext<'_>, suite: &SuiteInput, metric: Metric, value: f64) -> Range {
     let interval = interval(suite);
     // A recorded block stands for at most as many blocks as there are bytes between two samples. So the interval is
     // valid for blocks, too.
     let is_sampled = matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations);
     let estimate = interval.filter(|_| is_sampled).map(|interval| Estimate::of_counter(value, interval));
-    estimate.map_or((value, value), |estimate| estimate.bounds(context.policy.confidence))
+    estimate.map_or(Range::exact(value), |estimate| estimate.range(context.policy.confidence))
 }
 
 /// Figures of tests that must be compared with the baseline, but are missing there. A test that keeps nothing needs no
