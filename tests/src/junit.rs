@@ -40,7 +40,7 @@ const JUNIT4: &str = "/usr/share/java/junit4.jar:/usr/share/java/hamcrest-core.j
 /// Compiles test classes, each with its name and source, into the folder `classes` below `folder`.
 pub fn compile(jdk: &Jdk, folder: &Path, sources: &[(&str, &str)]) -> PathBuf {
     let classes = folder.join("classes");
-    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    let mut javac = jdk.javac();
     javac.args(["-g", "-nowarn", "-cp"]).arg(format!("{}:{JUNIT4}", jar().display())).arg("-d").arg(&classes);
     for (name, source) in sources {
         let path = folder.join("src").join(format!("{name}.java"));

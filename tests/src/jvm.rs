@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use memgate_model::{Leak, LeakKind, Metric, SuiteReport, TestReport, Verdict};
 use serde_json::Value;
@@ -72,6 +73,14 @@ impl Jdk {
         let version = told.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
         let release = version.split(['.', '"', '-']).next()?.parse().ok()?;
         home.join("bin/javac").exists().then_some(Self { release, home })
+    }
+
+    /// Its compiler. It runs for a second or two: optimising its own code costs more than it saves.
+    #[must_use]
+    pub fn javac(&self) -> Command {
+        let mut javac = Command::new(self.home.join("bin/javac"));
+        javac.args(["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]);
+        javac
     }
 }
 

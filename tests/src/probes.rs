@@ -30,7 +30,7 @@ fn compile(jdk: &Jdk) -> PathBuf {
     let classes = Project::new(&format!("jvm-probes-{}", jdk.release)).folder().to_owned();
     let probes = repository().join("tests/samples/jvm/probes");
     let hooks = repository().join("device-agent/java/agent/src/main/java");
-    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    let mut javac = jdk.javac();
     javac.args(["-g", "-nowarn", "-implicit:none", "-sourcepath"]).arg(hooks).arg("-d").arg(&classes);
     successful(javac.args(sources(&probes)));
     classes

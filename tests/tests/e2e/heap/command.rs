@@ -14,7 +14,7 @@ use serde_json::Value;
 fn compiled(project: &Project, jdk: &Jdk, program: &str) -> PathBuf {
     let source = repository().join("tests/samples/jvm/heap").join(program);
     let classes = project.folder().join("classes");
-    successful(Command::new(jdk.home.join("bin/javac")).arg("-g").arg("-d").arg(&classes).arg(source));
+    successful(jdk.javac().arg("-g").arg("-d").arg(&classes).arg(source));
     classes
 }
 

@@ -123,7 +123,7 @@ fn played(jdk: &Jdk, project: &Project, explained: &[&str]) -> Vec<Frame> {
 
 fn compiled(jdk: &Jdk, project: &Project, source: &Path) {
     let hooks = repository().join("device-agent/java/agent/src/main/java");
-    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    let mut javac = jdk.javac();
     javac.args(["-nowarn", "-sourcepath"]).arg(hooks).arg("-d").arg(project.folder().join("classes"));
     successful(javac.arg(source));
 }

@@ -77,7 +77,7 @@ fn build() -> Option<Apks> {
         project.folder().join("tests"),
         project.folder().join("device"),
     ];
-    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    let mut javac = jdk.javac();
     javac.args(["-g", "-nowarn", "-Xlint:none", "-d"]).arg(&classes).arg("-cp").arg(joined(&jars));
     successful(javac.args(sources.iter().flat_map(|folder| java_files(folder))));
     let services = "META-INF/services";

@@ -101,7 +101,7 @@ fn compiled(jdk: &Jdk, name: &str, source: &str) -> PathBuf {
     let source = project.write("io/memgate/launcher/Main.java", source);
     let hooks = repository().join("device-agent/java/agent/src/main/java");
     let classes = project.folder().join("classes");
-    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    let mut javac = jdk.javac();
     javac.args(["-implicit:none", "-sourcepath"]).arg(hooks).arg("-d").arg(&classes).arg(source);
     successful(&mut javac);
     classes
