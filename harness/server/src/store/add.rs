@@ -70,7 +70,15 @@ impl Store {
                 Err(StoreError::Conflict(run))
             };
         }
-        let run = adding.run(manifest, report, &record, (&run_key, &digest), now_us).await?;
+        let received = Received {
+            manifest,
+            report,
+            record: &record,
+            run_key: &run_key,
+            body_digest: &digest,
+            at_us: now_us,
+        };
+        let run = adding.run(&received).await?;
         let events = lives::fold(&mut adding, &run, now_us).await?;
         let run = run.run.run;
         if !self.is_postgres {
@@ -81,6 +89,22 @@ impl Store {
         adding.transaction.commit().await?;
         Ok(Added { run, already: false, events, ticket })
     }
+}
+
+/// A run that is new.
+struct Received<'a> {
+    manifest: &'a Manifest,
+    report: &'a RunReport,
+    record: &'a RunRecord,
+    run_key: &'a str,
+    body_digest: &'a str,
+    at_us: i64,
+}
+
+/// The ids of a branch and of an environment.
+struct Line {
+    branch: i64,
+    environment: i64,
 }
 
 /// Digest of a run that was added until November 2026.
@@ -147,24 +171,24 @@ impl Adding<'_> {
 
     /// The branch and the environment of a run, created if they are new. Nobody else creates any meanwhile, because the
     /// project is locked.
-    async fn line(&mut self, manifest: &Manifest) -> Result<(i64, i64), StoreError> {
+    async fn line(&mut self, manifest: &Manifest) -> Result<Line, StoreError> {
         // A review from a branch called `main` is not on the project's `main`: it has a branch of its own.
         let target = manifest.commit.as_ref().map_or("", |commit| &commit.target);
-        let branch = match target {
+        let name = match target {
             "" => manifest.branch().to_owned(),
             target => format!("{} → {target}", manifest.branch()),
         };
         let is_line = i64::from(manifest.is_on_a_line());
-        let known = self.find(sql::BRANCH, &branch).await?;
-        let (branch_id, is_known): (i64, bool) = match known {
+        let known = self.find(sql::BRANCH, &name).await?;
+        let (branch, is_known): (i64, bool) = match known {
             Some(row) => (row.try_get(0)?, row.try_get::<i64, _>(1)? == is_line),
             None => (self.ids.next(), false),
         };
         if !is_known {
             sqlx::query(sql::ADD_BRANCH)
                 .bind(self.project)
-                .bind(branch_id)
                 .bind(branch)
+                .bind(name)
                 .bind(is_line)
                 .execute(&mut *self.transaction)
                 .await?;
@@ -185,18 +209,12 @@ impl Adding<'_> {
                 id
             }
         };
-        Ok((branch_id, environment))
+        Ok(Line { branch, environment })
     }
 
-    async fn run(
-        &mut self,
-        manifest: &Manifest,
-        report: &RunReport,
-        record: &RunRecord,
-        (run_key, body_digest): (&str, &str),
-        now_us: i64,
-    ) -> Result<NewRun, StoreError> {
-        let (branch, environment) = self.line(manifest).await?;
+    async fn run(&mut self, received: &Received<'_>) -> Result<NewRun, StoreError> {
+        let &Received { manifest, report, record, at_us: now_us, .. } = received;
+        let line = self.line(manifest).await?;
         let started = report.started.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_microsecond);
         // With a clock that is ahead, the run would stay the newest one for that time.
         let started_us = started.map_or(now_us, |started| started.min(now_us));
@@ -211,9 +229,8 @@ impl Adding<'_> {
         let of_line =
             LineRun { run, key, commit: commit.clone(), started_us, roster, is_partial, look, selection };
         let ends = Ends::of(now_us, on_line);
-        let line = (branch, environment);
-        self.insert_run(manifest, record, &of_line, line, (run_key, body_digest), (now_us, ends.figures))
-            .await?;
+        self.insert_run(received, &of_line, &line, ends.figures).await?;
+        let Line { branch, environment } = line;
         self.columns(run, &record.tests, ends.figures).await?;
         self.insert_exceptions((run, ends.rest), &record.tests, &tests).await?;
         let (seen, looks) = self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
@@ -238,21 +255,20 @@ impl Adding<'_> {
 
     async fn insert_run(
         &mut self,
-        manifest: &Manifest,
-        record: &RunRecord,
+        received: &Received<'_>,
         of_line: &LineRun,
-        (branch, environment): (i64, i64),
-        (run_key, body_digest): (&str, &str),
-        (now_us, expires): (i64, i64),
+        line: &Line,
+        expires_month: i64,
     ) -> Result<(), StoreError> {
+        let &Received { manifest, record, run_key, body_digest, at_us, .. } = received;
         let commit = manifest.commit.clone().unwrap_or_default();
         sqlx::query(sql::ADD_RUN)
             .bind(self.project)
             .bind(of_line.run)
             .bind(run_key.to_owned())
             .bind(body_digest.to_owned())
-            .bind(branch)
-            .bind(environment)
+            .bind(line.branch)
+            .bind(line.environment)
             .bind(of_line.roster)
             .bind(commit.sha)
             .bind(commit.target)
@@ -265,14 +281,14 @@ impl Adding<'_> {
             .bind(manifest.session.clone())
             .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
             .bind(of_line.started_us)
-            .bind(now_us)
+            .bind(at_us)
             .bind(record.duration_ms)
             .bind(text(serde_json::to_value(record.verdict))?)
             .bind(i64::from(record.exit_code))
             .bind(number(record.count()))
             .bind(number(record.failed()))
             .bind(number(record.leaking().len()))
-            .bind(expires)
+            .bind(expires_month)
             .execute(&mut *self.transaction)
             .await?;
         if !record.reasons.is_empty() {
