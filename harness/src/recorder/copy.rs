@@ -3,8 +3,9 @@
 //! Data flow: the reply to a boundary orders a copy → [`prepare`] decides whether the process may be asked for one, and
 //! notes the positions of its threads → the agent forks a copy that sleeps, and reports its boundary again
 //! ([`memgate_wire::native_holders`]) → [`Copy::open`], while the guest still waits: permission to read a process comes
-//! from its parent, and the copy's parent may end next → the guest goes on → [`Copy::search`] reads the copy through
-//! `/proc/PID/mem` and searches it (`memgate-holders`) → [`NativeHolders`] frames → dropping the copy kills it.
+//! from its parent, and the copy's parent may end next → the guest goes on → [`Copy::search`], in a thread of its own,
+//! reads the copy through `/proc/PID/mem` and searches it (`memgate-holders`) → [`NativeHolders`] frames → dropping the
+//! copy kills it.
 //!
 //! # Why a copy, and why it is read from outside
 //!
@@ -117,6 +118,11 @@ impl Copy {
         }
         copy.threads = threads(prepared, &copy.told);
         Ok(copy)
+    }
+
+    /// The boundary at which it was made.
+    pub(super) const fn boundary(&self) -> u32 {
+        self.told.boundary
     }
 
     /// Searches the copy.

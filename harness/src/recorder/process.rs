@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use memgate_map::Woken;
@@ -76,6 +77,8 @@ struct Following<'a> {
     /// Set when a copy of the process was ordered. `told_copy`: the guest reported the copy.
     prepared: Option<Prepared>,
     told_copy: Option<NativeCopy>,
+    /// The search of a copy that was made at this boundary.
+    search: Option<(u32, JoinHandle<Vec<Frame>>)>,
     /// The guest reported new descriptors or threads since the last boundary at which it waited.
     handles_came: bool,
     /// Number of tests that ended since then.
@@ -110,6 +113,7 @@ impl<'a> Following<'a> {
             answered: 0,
             prepared: None,
             told_copy: None,
+            search: None,
             handles_came: false,
             ended: 0,
             unlisted: false,
@@ -134,6 +138,7 @@ impl<'a> Following<'a> {
                 next_tick = Instant::now() + interval;
             }
         };
+        self.note_found();
         if self.prepared.take().is_some() {
             let why = "the process no longer waited when it was asked for a copy of itself";
             self.note(copy::not_searched(self.answered, why.to_owned()), now_ns());
@@ -212,13 +217,37 @@ impl<'a> Following<'a> {
         let reply = self.prepare_copy(reply, reached);
         handshake::acknowledge(&self.tracked.page, reached, &reply).map_err(|e| self.page_error(e))?;
         self.answered = reached;
-        if let (Some(copy), Some(guest)) = (copy, &self.guest) {
-            let wanted = guest.follow.wanted();
-            for frame in copy.search(&wanted) {
-                self.note(frame, now_ns());
-            }
+        if let Some(copy) = copy {
+            self.search(copy);
         }
         Ok(())
+    }
+
+    /// Searches a copy in another thread: the guest may soon reach its next boundary, and does not wait there as long
+    /// as a search may take.
+    fn search(&mut self, copy: Copy) {
+        self.note_found();
+        let Some(wanted) = self.guest.as_ref().map(|guest| guest.follow.wanted()) else { return };
+        let boundary = copy.boundary();
+        let thread = thread::Builder::new().name("memgate-search".into());
+        match thread.spawn(move || copy.search(&wanted)) {
+            Ok(search) => self.search = Some((boundary, search)),
+            Err(why) => {
+                let why = format!("no thread could be started to search: {why}");
+                self.note(copy::not_searched(boundary, why), now_ns());
+            }
+        }
+    }
+
+    /// Waits for the end of the search, if there is one, and records what it found.
+    fn note_found(&mut self) {
+        let Some((boundary, search)) = self.search.take() else { return };
+        let found = search.join().unwrap_or_else(|_panic| {
+            vec![copy::not_searched(boundary, "memgate itself failed while it searched".to_owned())]
+        });
+        for frame in found {
+            self.note(frame, now_ns());
+        }
     }
 
     /// If the reply orders a copy and a copy is possible, returns that order alone. If none is possible, returns the
