@@ -87,12 +87,13 @@ pub struct NativeHolders {
     pub held: Vec<HeldBlocks>,
 }
 
-/// The blocks of one allocation site.
+/// The blocks of one allocation site. If most of them have another state, those that are lost follow in results of
+/// their own, one per state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlocks {
     /// Their stack.
     pub stack: u32,
-    /// How many there are.
+    /// How many there are; 0: an earlier result of this stack counts them.
     pub blocks: u64,
     /// The state of most of them, …
     pub state: HeldState,

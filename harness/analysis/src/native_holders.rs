@@ -70,7 +70,12 @@ pub(crate) fn lost_by_tests(record: &ProcessRecord, places: &mut Places<'_>) -> 
         }
         _ => false,
     };
-    found.held.iter().filter(is_lost).map(|held| (held.stack, held.of_state)).collect()
+    let mut lost = BTreeMap::<u32, u64>::new();
+    for held in found.held.iter().filter(is_lost) {
+        let count = lost.entry(held.stack).or_default();
+        *count = count.saturating_add(held.of_state);
+    }
+    lost
 }
 
 /// Holders of the groups of a record, by the ids of their places. Different stacks may have the same place.
@@ -86,7 +91,8 @@ impl<'a> Holding<'a> {
         let mut by_place: BTreeMap<String, Vec<&HeldBlocks>> = BTreeMap::new();
         if let Some(found) = found {
             let mut places = Places::new(record, resolve);
-            for held in &found.held {
+            // The state of most blocks of a stack says what it is.
+            for held in found.held.iter().filter(|held| held.blocks > 0) {
                 by_place.entry(places.of(held.stack).id.clone()).or_default().push(held);
             }
             // Blocks with the same root show the path of the stack with most blocks.

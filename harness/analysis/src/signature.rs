@@ -271,6 +271,20 @@ mod tests {
         assert!(of(&[&[("t", "parse()"), ("t", "DOCTEST_ANON_FUNC_2()")], &doctest[..]].concat()));
         assert!(!of(&doctest), "the framework itself");
         assert!(!of(&[("t", "parse()"), ("t", "main")]));
+        let result = "core::result::Result<(), alloc::string::String>";
+        let object = format!("<fn() -> {result} as core::ops::function::FnOnce<()>>::call_once");
+        let begins = format!("test::__rust_begin_short_backtrace::<{result}, fn() -> {result}>");
+        let libtest = [
+            ("t", object.as_str()),
+            ("t", begins.as_str()),
+            ("t", "test::run_test_in_process"),
+            ("t", "test::run_test::{closure#1}"),
+            ("libc.so.6", "start_thread"),
+        ];
+        let test =
+            [("t", "app::parse"), ("t", "app::tests::parses"), ("t", "app::tests::parses::{{closure}}")];
+        assert!(of(&[&test[..], &libtest].concat()));
+        assert!(!of(&libtest[1..]) && !of(&libtest[2..]), "the framework itself");
     }
 
     fn stack(frames: &[(&str, &str)]) -> ResolvedStack {

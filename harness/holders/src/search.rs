@@ -15,14 +15,15 @@ const HIT: u32 = 1 << 31;
 /// Maximum number of reported steps of a path: those at its root and those at its block.
 const MOST_STEPS: usize = 16;
 
-/// The holders of the blocks of one allocation site.
+/// The holders of the blocks of one allocation site. If most of its blocks have another state, those that are lost are
+/// a second result of this site, with 0 `blocks`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// Its stack.
     pub stack: u32,
     /// How many blocks it has.
     pub blocks: u64,
-    /// The state of most of them.
+    /// The state of most of them, or the state of the blocks of a second result.
     pub state: HeldState,
     /// How many are in this state.
     pub of_state: u64,
@@ -297,28 +298,37 @@ impl Search<'_> {
             site.by_origin.entry((state, origin)).or_insert((0, *block)).0 += 1;
         }
         let group = |origin: u32| roots.group(self.hits.get(origin as usize)?.root as usize);
-        let most = |site: Counted| {
-            let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
-            let of_state_alone: Vec<_> =
-                site.by_origin.into_iter().filter(|((s, _), _)| *s == state).collect();
+        // The path of the blocks of one state that have most in common.
+        let nearest = |site: &Counted, state: HeldState| {
+            let of_state: Vec<_> = site.by_origin.iter().filter(|((s, _), _)| *s == state).collect();
             // Each block may be held by its own word, maybe in a thread of its own. The main thread's stack may also
             // hold one of them.
             let mut of_group = BTreeMap::new();
-            for ((_, origin), (count, _)) in &of_state_alone {
+            for ((_, origin), (count, _)) in &of_state {
                 *of_group.entry(group(*origin)).or_insert(0) += count;
             }
             // If several have the same count, the first one found is used.
-            let (_, (_, block)) = of_state_alone.into_iter().max_by_key(|((_, origin), (count, _))| {
+            let (_, (_, block)) = of_state.into_iter().max_by_key(|((_, origin), (count, _))| {
                 (of_group.get(&group(*origin)).copied(), *count, !*origin)
             })?;
-            Some((site.blocks, state, of_state, block))
+            Some(*block)
         };
         let told = |(stack, site): (u32, Counted)| {
-            let (blocks, state, of_state, block) = most(site)?;
-            let (root, way) = self.way_to(block);
-            Some(Site { stack, blocks, state, of_state, root, way })
+            let most = site.states.iter().max_by_key(|(_, count)| **count).map(|(state, _)| *state);
+            let of = |(state, of_state): (&HeldState, &u64)| {
+                let is_most = most == Some(*state);
+                if !is_most && *state == HeldState::Reachable {
+                    return None;
+                }
+                let (root, way) = self.way_to(nearest(&site, *state)?);
+                let blocks = if is_most { site.blocks } else { 0 };
+                Some(Site { stack, blocks, state: *state, of_state: *of_state, root, way })
+            };
+            let mut told: Vec<Site> = site.states.iter().filter_map(of).collect();
+            told.sort_by_key(|site| site.blocks == 0);
+            told
         };
-        sites.into_iter().filter_map(told).collect()
+        sites.into_iter().flat_map(told).collect()
     }
 
     /// The root of a block's path, and the blocks before it.
@@ -471,6 +481,11 @@ mod tests {
 
         #[track_caller]
         fn found(self, wanted: u32) -> Site {
+            let [site] = <[Site; 1]>::try_from(self.all_found(wanted)).unwrap();
+            site
+        }
+
+        fn all_found(self, wanted: u32) -> Vec<Site> {
             let blocks = Blocks::of(self.blocks).unwrap();
             let root = |range, kind, turn| Root { ranges: vec![range], kind, turn };
             let roots = Roots::of(vec![
@@ -482,9 +497,7 @@ mod tests {
             ]);
             let wanted = BTreeSet::from([wanted]);
             let limits = Limits::default();
-            let sites = search(&self.image, &blocks, &roots, &wanted, limits, &mut || true).unwrap();
-            let [site] = <[Site; 1]>::try_from(sites).unwrap();
-            site
+            search(&self.image, &blocks, &roots, &wanted, limits, &mut || true).unwrap()
         }
     }
 
@@ -586,8 +599,24 @@ mod tests {
         for i in 1..3 {
             kept = kept.points(4, i - 1, block(i));
         }
-        let site = kept.found(9);
+        let site = kept.all_found(9).remove(0);
         assert_eq!((site.state, site.of_state, site.root), (HeldState::Reachable, 3, Some((0, 0x108))));
+    }
+
+    /// Regression: a site had the state of most of its blocks only, so a few lost ones among many that are held were
+    /// not seen.
+    #[test]
+    fn lost_blocks_are_told_apart_from_those_of_their_site_that_are_held() {
+        let held = || Made::new(&[9; 5]).root(0x100, block(0)).root(0x108, block(1)).root(0x110, block(2));
+        let told = |made: Made| {
+            let sites = made.all_found(9);
+            sites.iter().map(|site| (site.state, site.of_state, site.blocks)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(held()), [(HeldState::Reachable, 3, 5), (HeldState::Lost, 2, 0)]);
+        let with_it = held().points(3, 0, block(4));
+        let states =
+            [(HeldState::Reachable, 3, 5), (HeldState::Lost, 1, 0), (HeldState::IndirectlyLost, 1, 0)];
+        assert_eq!(told(with_it), states);
     }
 
     #[test]

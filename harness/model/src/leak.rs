@@ -145,8 +145,8 @@ pub struct Hold {
     /// What the search could not see, or why there was no search. Absent if there is nothing to add.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// How other blocks of the leak are held, which were allocated on other lines of the same functions. Absent if
-    /// empty.
+    /// How other blocks of the leak are held: those of other lines of the same functions, and blocks that a program
+    /// which ran once has lost. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherHold>,
 }

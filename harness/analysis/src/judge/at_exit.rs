@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::{Level, Metric, Per, Verdict, format_amount, format_bytes, format_counted};
+use memgate_model::{
+    Hold, Level, Metric, OtherHold, Per, Reach, Verdict, format_amount, format_bytes, format_counted,
+};
 use memgate_wire::SnapshotRecord;
 
 use super::judgement::applied;
@@ -33,6 +35,9 @@ impl TestJudge<'_, '_> {
             let mut leak = leaks::in_all(group);
             holding.tell(&mut leak, self.context.resolve);
             let lost = lost.get(&group.place.id);
+            if let Some((lost, hold)) = lost.zip(leak.hold.as_mut()) {
+                tell_lost(hold, lost);
+            }
             if lost.is_none() {
                 self.judgement.behind.insert(self.context.waivers.id_here(&leak));
             }
@@ -154,6 +159,17 @@ impl Memory {
     fn add(&mut self, bytes: f64, count: f64) {
         self.bytes += bytes;
         self.count += count;
+    }
+}
+
+/// Adds blocks that are lost to those of a leak that is held. (If most blocks of one of its stacks are lost, it says so
+/// already.)
+fn tell_lost(hold: &mut Hold, lost: &Memory) {
+    let is_lost = |reach: Reach| matches!(reach, Reach::Lost | Reach::LostCycle | Reach::IndirectlyLost);
+    if hold.reach == Reach::Reachable && !hold.others.iter().any(|other| is_lost(other.reach)) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of blocks")]
+        let blocks = lost.count as u64;
+        hold.others.insert(0, OtherHold { reach: Reach::Lost, blocks, holder: Vec::new() });
     }
 }
 

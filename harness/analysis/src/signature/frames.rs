@@ -44,7 +44,10 @@ impl<'a> Known<'a> {
         let function = frame.function.as_deref().map(normalised);
         let kind = if is_library_source(frame) { Kind::Library } else { kind(&module, function.as_deref()) };
         let starts_test = function.as_deref().is_some_and(starts_test);
-        let passes_on = kind == Kind::Runner || function.as_deref().is_some_and(passes_on);
+        let calls_object = |name: &str| name.contains("core::ops::function::FnOnce");
+        let passes_on = kind == Kind::Runner
+            || function.as_deref().is_some_and(passes_on)
+            || frame.function.as_deref().is_some_and(calls_object);
         let is_nameless = matches!(
             function.as_deref(),
             Some("operator()" | "_FUN" | "__invoke" | "{lambda}" | "{lambda}::operator()" | "{lambda}::_FUN")
@@ -246,7 +249,8 @@ fn starts_test(function: &str) -> bool {
         "tcase_run_tfun_fork",
         "srunner_run_tagged",
     ];
-    RUNNER.contains(&function)
+    // Rust's own, with its type parameters.
+    RUNNER.contains(&function) || function.starts_with("test::__rust_begin_short_backtrace")
 }
 
 /// The functions of other libraries by which a test framework calls a test.

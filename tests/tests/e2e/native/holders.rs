@@ -67,13 +67,16 @@ const TRUTH: [(&str, Reach, &str, &str, usize); 43] = {
 /// Regression: a program of another framework ended with a warning, also if one of its tests had lost memory.
 #[test]
 fn a_plain_program_fails_for_what_its_tests_lost_and_names_who_holds_the_rest() {
-    let source = "#include <stdlib.h>\n#include <string.h>\nchar *held;\n\
+    let source = "#include <stdlib.h>\n#include <string.h>\nchar *held, *kept[4];\n\
         __attribute__((noinline)) char *parse(const char *text) { char *copy = strdup(text); return *text == 'x' ? nullptr : copy; }\n\
-        __attribute__((noinline)) void test(char what) { if (what == 'h') held = parse(\"held\"); else parse(\"x\"); }\n\
+        __attribute__((noinline)) void test(char what) {\n\
+        if (what == 'f') for (int i = 0; i < 4; i++) kept[i] = parse(i < 3 ? \"held\" : \"x\");\n\
+        else if (what == 'h') held = parse(\"held\"); else parse(\"x\"); }\n\
         namespace doctest { struct Context { __attribute__((noinline)) int run(char what) { test(what); return 0; } }; }\n\
         __attribute__((noinline)) int report(int status) { volatile char text[4096]; for (auto &c : text) c = 0; return status + text[7]; }\n\
         int main(int, char **a) { if (*a[1] == 'm') { parse(\"x\"); return report(0); }\n\
-        doctest::Context context; return report(context.run(*a[1])) + (held && held[0] != 'h'); }\n";
+        doctest::Context context; return report(context.run(*a[1])) + (held && held[0] != 'h')\n\
+        + (kept[0] && kept[0][0] != 'h'); }\n";
     let program = samples::own("plain_losses", "cc", source, "c++", &["-std=c++17", "-O1", "-g"]);
     let judged = |what: &str, status: i32| {
         let project = Project::new(&format!("plain-losses-{what}"));
@@ -84,11 +87,33 @@ fn a_plain_program_fails_for_what_its_tests_lost_and_names_who_holds_the_rest() 
         let leak = test.leaks[0].clone();
         assert_eq!(leak.frames[0].function.as_deref(), Some("parse(char const*)"), "{run}");
         let holder = leak.holder.first().map(|step| step.owner.clone()).unwrap_or_default();
+        if what == "few" {
+            run.says("FAIL");
+            run.says("2 B in 1 allocation lost (allowed 0 B): no pointer to them is left at the end of main");
+            run.says(" (3 of 4 blocks; 1 lost)");
+        }
         (test.verdict, leak.hold.as_ref().map(|hold| hold.reach), holder)
     };
+    assert_eq!(judged("few", 1), (Verdict::Fail, Some(Reach::Reachable), "kept".to_owned()), "most are held");
     assert_eq!(judged("lost", 1), (Verdict::Fail, Some(Reach::Lost), String::new()));
     assert_eq!(judged("held", 0), (Verdict::Warn, Some(Reach::Reachable), "held".to_owned()));
     assert_eq!(judged("main", 0), (Verdict::Warn, Some(Reach::Lost), String::new()), "no test");
+}
+
+/// Regression: the end of the program was not answered during the search, and after two seconds its descriptors and
+/// threads counted as not measured.
+#[test]
+fn a_program_with_millions_of_blocks_ends_while_they_are_searched() {
+    let source = "#include <stdlib.h>\nstruct node { struct node *next; long value; } *all;\n\
+        int main(void) { for (int i = 0; i < 3000000; i++) {\n\
+        struct node *one = malloc(sizeof *one); one->next = all; all = one; } return 0; }\n";
+    let program = samples::own("many_blocks", "c", source, "cc", &["-O1", "-g"]);
+    let project = Project::new("many-blocks");
+    let run = project.memgate(&["run".as_ref(), "--".as_ref(), program.as_os_str()]);
+    run.ends_with(0);
+    let test = run.test("many_blocks");
+    assert!(test.reason.starts_with("not judged: 45.8 MiB in 3000000 allocations alive at exit; "), "{run}");
+    run.says("held by  static all");
 }
 
 fn session() -> &'static (Project, Run) {

@@ -361,7 +361,11 @@ const FREED: &str = r#"
 #include <thread>
 #include <unistd.h>
 static char *last, *torn_down, *by_chance, *volatile lost;
-__attribute__((noinline)) void replace() { char* now = new char[61]; delete[] last; last = now; delete[] by_chance; by_chance = nullptr; }
+__attribute__((noinline)) void replace() {
+    char* now = new char[61];
+    delete[] last; last = now;
+    delete[] by_chance; by_chance = nullptr;
+}
 struct TornDown : testing::Test {
     static void TearDownTestSuite() { delete[] torn_down; torn_down = nullptr; }
 };

@@ -1,5 +1,6 @@
 //! Plain programs: what is alive at their end, and runs of different lengths.
 
+use memgate_model::Reach;
 use memgate_wire::native_holders::{HeldBlocks, HeldLink, HeldState, NativeHolders};
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, ProcessRole, SnapshotScope};
 
@@ -167,6 +168,16 @@ fn what_the_tests_of_a_plain_program_lost_fails_it() {
     by_list.native_holders.as_mut().unwrap().held[0].path =
         vec![HeldLink::Blocks { stack: 4, size: 8, count: 1 }];
     assert_eq!(told(&report(&process_suite(by_list, &[]), &default)), lost(), "held by what a test lost");
+
+    let mut few = searched(left(), &[(3, 10, Reachable), (3, 2, Lost), (3, 1, LostCycle)]);
+    let held = &mut few.native_holders.as_mut().unwrap().held;
+    held[0].of_state = 7;
+    held[1..].iter_mut().for_each(|lost| lost.blocks = 0);
+    let few = report(&process_suite(few, &[]), &default);
+    assert_eq!(told(&few), (Verdict::Fail, reason("24 B in 3 allocations"), 2), "most of a site are held");
+    let hold = only(&few).leaks[0].hold.clone().unwrap();
+    assert_eq!((hold.reach, hold.of_reach, hold.blocks), (Reach::Reachable, 7, 10));
+    assert_eq!(hold.others.iter().map(|it| (it.reach, it.blocks)).collect::<Vec<_>>(), [(Reach::Lost, 3)]);
 
     let by_main = judge(&process_suite(searched(left(), &[(3, 10, Lost)]), &[]), &default, &mut ByMain);
     assert_eq!(told(&by_main), all(), "variables of main may have held them");
