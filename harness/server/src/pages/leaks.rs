@@ -78,7 +78,8 @@ pub fn leak(view: &LeakView) -> String {
         html.markup("<h2>Lines</h2>");
         if view.lines.is_empty() {
             html.markup(
-                "<p>no line has it: seen only in reviews, or in uncommitted changes that are gone</p>",
+                "<p>no line has it as a leak: seen as a one-time cost, in reviews, or in uncommitted changes that \
+                 are gone</p>",
             );
         } else {
             lines(html, view);

@@ -8,6 +8,7 @@ use memgate_hprof::read::{DumpFile, Packing, ReadError};
 use memgate_hprof::{
     Cropped, Heap, Index, Question, RestoreError, Rules, TrimError, tree_of_trimmed, uncrop,
 };
+use memgate_model::format_bytes;
 
 use super::read::{bad, open, read_heap, read_rules};
 use super::target::{STREAM, is_file, same, write};
@@ -88,7 +89,9 @@ pub(super) fn trim(
     if is_file(to) {
         let bytes = fs::metadata(to).map_err(ExpectedError::file("read", to))?.len();
         let proven = if prove { ", and the same leaks" } else { "" };
-        watch.console().line(&format!("{}: {bytes} B of {} B{proven}", to.display(), file.bytes()));
+        #[expect(clippy::cast_precision_loss, reason = "for display")]
+        let [bytes, before] = [bytes, file.bytes()].map(|bytes| format_bytes(bytes as f64));
+        watch.console().line(&format!("{}: {bytes} of {before}{proven}", to.display()));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::output::{Console, Progress};
 
-/// Progress is reported in units of this many bytes or objects.
+/// Progress is reported in units of this many bytes.
 const UNIT: u64 = 1 << 20;
 
 /// Shows the current step if it takes longer.
@@ -34,14 +34,15 @@ impl<'a> Watch<'a> {
         if shown.as_ref().is_none_or(|(before, _)| *before != step) {
             *shown = None;
             let total = all.map(|all| all / scale);
+            let title = if scale == 1 { step.to_owned() } else { format!("{step}, MiB") };
             let progress = match total {
-                Some(total) => Progress::of_silent_tests(self.console, step, total),
-                None => Progress::beside_tests(self.console, step, None),
+                Some(total) => Progress::of_silent_tests(self.console, &title, total),
+                None => Progress::beside_tests(self.console, &title, None),
             };
             *shown = Some((step, progress));
         }
         if let Some((_, progress)) = shown.as_mut() {
-            progress.update(at / scale, if scale == 1 { "" } else { "Mi" });
+            progress.update(at / scale, "");
         }
     }
 }
