@@ -110,17 +110,13 @@ impl JavaConfirmation {
         next
     }
 
-    /// Is the heap, or direct memory, about to be full? Checked once.
+    /// Is the heap about to be full? Checked once.
     fn is_filling(&self, record: &ProcessRecord) -> bool {
         let windows = histograms(record, &self.test);
         let grew = |pair: &[f64]| pair[1] - pair[0] > HURRY_BYTES;
-        let grows = |metric| {
-            let values = values(&windows, metric);
-            values.len() == windows.len() && values.windows(2).all(grew)
-        };
         !self.hurried
             && windows.len() == HURRY_ITERATIONS
-            && [Metric::JavaLiveBytes, Metric::JavaDirectBytes].into_iter().any(grows)
+            && values(&windows, Metric::JavaLiveBytes).windows(2).all(grew)
             && windows.iter().all(|window| window.outcome == Some(Outcome::Passed))
     }
 

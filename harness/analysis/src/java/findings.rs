@@ -10,7 +10,7 @@ use super::explain::MOST_EXPLAINED;
 use super::held::{HeldBy, Noise, held, holders, is_status_of_logback, owner};
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::one_class::{Classes, Growing, Seen};
-use super::out_of_memory::{ended_by_error, filled_direct_memory};
+use super::out_of_memory::ended_by_error;
 use super::pool::{may_fill_a_pool, may_replace_buffers};
 use super::series::{grown, histograms, values};
 use super::shape::{quiet, rise};
@@ -76,27 +76,6 @@ const ENDS_UNTIL_FULL: usize = 2;
 /// something else filled the heap.
 pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, Findings)> {
     let error = ended_by_error(record, test)?;
-    let (ends, mut growing) = growing_each_time(record, test);
-    let all: f64 = growing.iter().map(|g| g.grown_bytes).sum();
-    if ends < ENDS_UNTIL_FULL || all < FILLED_PART * float(error.heap_max?) {
-        return None;
-    }
-    growing.retain(|g| g.grown_bytes >= FILLING_SHARE * all || is_own(&g.series.class));
-    Some((error.described(), Findings { growing, ends, ..Findings::default() }))
-}
-
-/// What grew with each execution of `test` until one failed, and the bytes that each added to direct buffers. `None`:
-/// it did not fail, or something else is the reason.
-pub(crate) fn until_failed(record: &ProcessRecord, test: &str) -> Option<(f64, Findings)> {
-    let direct = filled_direct_memory(record, test)?;
-    let (ends, mut growing) = growing_each_time(record, test);
-    let buffers = growing.iter().find(|g| g.series.class == DIRECT_BUFFER).map(|buffers| buffers.count);
-    growing.retain(|g| is_own(&g.series.class) || Some(g.count) == buffers);
-    Some((median(direct), Findings { growing, ends, ..Findings::default() }))
-}
-
-/// The number of executions of `test` until one failed, and what grew with each of them.
-fn growing_each_time(record: &ProcessRecord, test: &str) -> (usize, Vec<Growing>) {
     let passed = |window: &&&Window| window.outcome != Some(Outcome::Failed);
     let ends = histograms(record, test).iter().take_while(passed).count();
     let explained = holders(record, test);
@@ -116,7 +95,12 @@ fn growing_each_time(record: &ProcessRecord, test: &str) -> (usize, Vec<Growing>
         let growth = Growing::counted(series, count, median(bytes));
         growing.push(Growing { held, ..growth });
     }
-    (ends, growing)
+    let all: f64 = growing.iter().map(|g| g.grown_bytes).sum();
+    if ends < ENDS_UNTIL_FULL || all < FILLED_PART * float(error.heap_max?) {
+        return None;
+    }
+    growing.retain(|g| g.grown_bytes >= FILLING_SHARE * all || is_own(&g.series.class));
+    Some((error.described(), Findings { growing, ends, ..Findings::default() }))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -53,7 +53,7 @@ pub use tracked_objects::Followed;
 pub use tracked_report::followed;
 pub use windows::{ClassWindow, Left, class_windows};
 
-pub(crate) use findings::{DIRECT_BUFFER, Findings, until_failed, until_full};
+pub(crate) use findings::{DIRECT_BUFFER, Findings, until_full};
 pub(crate) use groups::{JavaLeak, LeakedThreads, leaks};
 pub(crate) use held::Noise;
 pub(crate) use hunt::executions_of_window;

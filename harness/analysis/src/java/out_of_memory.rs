@@ -1,12 +1,11 @@
 //! Out-of-memory errors, and heaps above their limit: the window in which they happened, and what filled the heap.
 
-use memgate_model::{Metric, format_bytes};
+use memgate_model::format_bytes;
 use memgate_wire::Outcome;
 use memgate_wire::java::JavaExhausted;
 
 use super::names::is_own;
 use super::record::{Exhaustion, JavaRecord};
-use super::series::values;
 use crate::record::{ProcessRecord, Window};
 use crate::stats::float;
 
@@ -14,10 +13,6 @@ use crate::stats::float;
 const MAX_ERRORS: usize = 64;
 /// Most classes to name.
 const SHOWN: usize = 3;
-/// Executions that add at least this much to direct buffers may reach their limit.
-const MUCH_DIRECT: f64 = (1_u64 << 20) as f64;
-/// Fewest executions before a test failed that show a leak of direct buffers.
-const ENDS_UNTIL_FAILED: usize = 5;
 
 impl Exhaustion {
     /// Description for the report.
@@ -104,27 +99,7 @@ pub(crate) fn ended_by_error<'a>(record: &'a ProcessRecord, test: &str) -> Optio
 /// Did memory run out while `test` was repeated?
 #[must_use]
 pub fn ran_out_of_memory(record: &ProcessRecord, test: &str) -> bool {
-    ended_by_error(record, test).is_some() || filled_direct_memory(record, test).is_some()
-}
-
-/// What each execution of `test` added to direct buffers until one failed, in bytes. `None`: none failed, or direct
-/// memory is not the reason as far as known.
-pub(super) fn filled_direct_memory(record: &ProcessRecord, test: &str) -> Option<Vec<f64>> {
-    let steps = much_direct(record.windows_of(test))?;
-    (steps.len() + 1 >= ENDS_UNTIL_FAILED).then_some(steps)
-}
-
-/// What each of these windows added to direct buffers until one failed, in bytes, if each added much. The virtual
-/// machine does not report that the limit of direct memory is reached: the test only fails.
-pub(super) fn much_direct<'a>(windows: impl Iterator<Item = &'a Window>) -> Option<Vec<f64>> {
-    let is_measured = |window: &&Window| window.java.as_ref().is_some_and(|java| java.histogram);
-    let passed = |window: &Window| window.outcome != Some(Outcome::Failed);
-    let windows: Vec<&Window> = windows.filter(is_measured).collect();
-    let ends = windows.iter().take_while(|window| passed(window)).count();
-    let direct = values(windows.get(..ends).filter(|_| ends < windows.len())?, Metric::JavaDirectBytes);
-    let steps: Vec<f64> = direct.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    (direct.len() == ends && !steps.is_empty() && steps.iter().all(|step| *step >= MUCH_DIRECT))
-        .then_some(steps)
+    ended_by_error(record, test).is_some()
 }
 
 /// The first error in this interval.

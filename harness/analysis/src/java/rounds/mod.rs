@@ -43,7 +43,7 @@ pub use self::suspect::JavaSuspect;
 use self::suspect::{objects, suspect};
 pub use self::told::{base_of, left_out};
 pub(crate) use self::told::{failing, skipped};
-use self::told::{fills_direct_memory, has_failed, out_of_memory};
+use self::told::{has_failed, out_of_memory};
 use super::names::{is_filler, is_literal};
 use super::series::{Count, Heap, values};
 use crate::native;
@@ -224,11 +224,6 @@ impl RoundsWatch {
         match out_of_memory(record, window) {
             // Tests that fail in the warm-up are left out from then on.
             None if window.iteration < WARM_UP => {}
-            None if fills_direct_memory(record, window) => {
-                let round = window.iteration.saturating_add(1);
-                self.ran_out
-                    .get_or_insert_with(|| (self.unit.of(window), format!("it failed in round {round}")));
-            }
             None => {
                 self.failing.insert(self.unit.of(window));
             }

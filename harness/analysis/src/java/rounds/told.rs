@@ -5,26 +5,15 @@ use std::collections::BTreeSet;
 use memgate_wire::Outcome;
 
 use super::WARM_UP;
-use crate::java::out_of_memory::{error, much_direct};
+use crate::java::out_of_memory::error;
 use crate::java::record::Exhaustion;
 use crate::record::{ProcessRecord, Window};
-
-/// Fewest comparisons of direct buffers before a unit failed. With the warm-up, it ran as often as must be confirmed.
-const STEPS_UNTIL_FAILED: usize = 2;
 
 /// Test classes that fail in the compared rounds, for another reason than lack of memory. It is unknown what they
 /// leave.
 pub(crate) fn failing(record: &ProcessRecord) -> BTreeSet<&str> {
     let failed = record.windows.iter().filter(|w| class_failed(w) && w.iteration >= WARM_UP);
-    let may_lack_memory = |w: &Window| out_of_memory(record, w).is_some() || fills_direct_memory(record, w);
-    failed.filter(|w| !may_lack_memory(w)).map(|w| w.suite.as_str()).collect()
-}
-
-/// Did a unit fail that left much more in direct buffers in each round before? Their limit may be the reason.
-pub(super) fn fills_direct_memory(record: &ProcessRecord, failed: &Window) -> bool {
-    let is_same = |w: &&Window| w.suite == failed.suite && w.test == failed.test;
-    let steps = much_direct(record.windows.iter().filter(is_same));
-    steps.is_some_and(|steps| steps.len() >= STEPS_UNTIL_FAILED)
+    failed.filter(|w| out_of_memory(record, w).is_none()).map(|w| w.suite.as_str()).collect()
 }
 
 pub(super) fn out_of_memory<'a>(record: &'a ProcessRecord, window: &Window) -> Option<&'a Exhaustion> {

@@ -277,42 +277,6 @@ fn memory_that_ran_out_for_another_reason_is_an_error() {
     }
 }
 
-/// Executions that leave a direct buffer of `each` bytes, until one fails.
-fn filling_direct_memory(test: &str, executions: u32, each: u64) -> Jvm {
-    let mut jvm = Jvm::new();
-    for i in 0..executions {
-        jvm.window(CLASS, test, i, |jvm| {
-            jvm.add("java.nio.DirectByteBuffer", 1, 64);
-            jvm.direct_bytes += each;
-        });
-    }
-    jvm.outcome = Outcome::Failed;
-    jvm.window(CLASS, test, executions, |_| ());
-    jvm
-}
-
-/// The virtual machine reports no error: `java.nio` itself throws it.
-#[test]
-fn a_leak_of_direct_buffers_up_to_their_limit_fails_its_test_which_cannot_be_repeated_any_more() {
-    let screen = || vec![filling_direct_memory("", 5, 8 * MIB).end()];
-    let test = judged(screen(), again(filling_direct_memory("evicts", 6, 8 * MIB)));
-    assert_eq!(test.verdict, Verdict::Fail, "{}", test.reason);
-    assert_eq!(test.reason, "it failed after 6 executions, with 8.0 MiB of direct buffers more after each");
-    assert_eq!(test.leaks[0].title, "1 × java.nio.DirectByteBuffer");
-    for (what, executions, each) in [("too few", 4, 8 * MIB), ("too little", 6, MIB - 1)] {
-        let test = judged(screen(), again(filling_direct_memory("evicts", executions, each)));
-        assert_eq!(test.verdict, Verdict::Warn, "{what}: {}", test.reason);
-        let why = "it fails when it runs alone, again and again";
-        assert!(test.reason.ends_with(why), "{what}: {}", test.reason);
-    }
-    // It was not repeated alone: the report shows what the rounds saw.
-    let mut alone = unconfirmed(screen());
-    alone.suites[0].problems.clear();
-    let entry = report_of(&alone).suites[0].tests.last().cloned().expect("an entry");
-    assert!(entry.is_class && entry.verdict == Verdict::Warn, "{entry:#?}");
-    assert!(entry.reason.contains("until it failed in round 6"), "{}", entry.reason);
-}
-
 #[test]
 fn a_test_that_is_skipped_when_it_is_repeated_did_not_fail() {
     let mut jvm = Jvm::new();

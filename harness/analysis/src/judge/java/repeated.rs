@@ -39,8 +39,7 @@ impl TestJudge<'_, '_> {
     ) {
         self.judgement.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
         match confirmation {
-            ConfirmationInput::Repeated(again)
-                if self.filled_the_heap(&again.record) || self.filled_direct_memory(&again.record) => {}
+            ConfirmationInput::Repeated(again) if self.filled_the_heap(&again.record) => {}
             ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, self.id)
                 .map(|error| (Verdict::Error, format!("memory ran out: {}", error.described())))
                 .or_else(|| unusable(again, self.id))
@@ -99,27 +98,6 @@ impl TestJudge<'_, '_> {
                 format_bytes(bytes)
             ),
         );
-        true
-    }
-
-    /// It failed when it was repeated, and each execution before had left much more in direct buffers.
-    fn filled_direct_memory(&mut self, record: &ProcessRecord) -> bool {
-        let Some((bytes, findings)) = java::until_failed(record, self.id) else { return false };
-        let limits = self.thresholds(Metric::JavaDirectBytes, Per::Iteration);
-        let level =
-            limits.iter().filter(|limit| bytes > limit.limit).map(|limit| limit.level.verdict()).max();
-        let Some(level) = level else { return false };
-        for leak in java::leaks(record, self.id, &findings) {
-            self.list_java(&leak);
-        }
-        if self.has_waived_all(DIRECT_BUFFER) {
-            return false;
-        }
-        let executions = format_number_of(findings.ends, "execution");
-        let more = format_amount(Metric::JavaDirectBytes, bytes);
-        self.judgement.confirmed = true;
-        self.judgement.curve = curve::of_the_end(record, 0);
-        self.judgement.raise(level, format!("it failed after {executions}, with {more} more after each"));
         true
     }
 
