@@ -362,24 +362,13 @@ impl<'a> Missing<'a> {
         self.records.iter().filter(|record| places.of(record.stack).id == group.place.id).copied().collect()
     }
 
-    /// Reports a warning, or a failure by policy, with both figures. Blocks that were freed before the tests of the
-    /// screen had ended are no leak: a thread may have freed them late.
+    /// Reports a warning, or a failure by policy, with both figures.
     fn unconfirmed(&self, judge: &mut TestJudge<'_, '_>, groups: &[Held], why: &str) {
         let bytes: f64 = groups.iter().map(|group| group.bytes).sum();
         let count: f64 = groups.iter().map(|group| group.count).sum();
-        let alone = format_number_of(self.alone, "execution");
-        let (freed, groups) = if self.window.freed_since { (groups, &[][..]) } else { (&[][..], groups) };
-        let blocks = format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation"));
-        if !freed.is_empty() {
-            let left = format!("left {blocks}, which later tests freed");
-            judge.judgement.raise(Verdict::Pass, format!("{left}; alone nothing of it in {alone}{why}"));
-        }
-        if groups.is_empty() && self.os.is_empty() {
-            return;
-        }
         let mut left = Vec::new();
-        if !groups.is_empty() && count > 0.0 {
-            left.push(blocks);
+        if count > 0.0 {
+            left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
         left.extend(self.os.iter().map(|(kind, count)| format_amount(kind.metric(), *count)));
         let is_missing = |group: &&OsGroup| self.os.iter().any(|(missing, _)| *missing == group.kind);
@@ -390,6 +379,7 @@ impl<'a> Missing<'a> {
         }
         judge.judgement.left = left.join(" and ");
         judge.judgement.only_among_others |= judge.judgement.verdict() == Verdict::Pass;
+        let alone = format_number_of(self.alone, "execution");
         judge.judgement.unconfirmed(judge.context.policy, &format!("alone nothing of it in {alone}{why}"));
     }
 }

@@ -756,30 +756,6 @@ fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
     }
 }
 
-/// Regression test: a thread that now and then freed late caused a warning, although it had freed all.
-#[test]
-fn what_is_not_reproduced_and_was_freed_in_the_screen_is_no_leak() {
-    let judged = |freed_since: bool, opens: bool| {
-        let mut screen = after_another(Process::screen(), 1, |p, _| {
-            p.alloc(3, 100, 2);
-            if opens {
-                p.open("/log", 6);
-            }
-        });
-        screen.windows.iter_mut().for_each(|window| window.freed_since = freed_since);
-        let report = report_of(&repeated_alone(screen, repeated(91, |_, _| ())));
-        let test = of_test(&report);
-        (test.verdict, test.reason.clone(), test.leaks.len())
-    };
-    let alone = "alone nothing of it in 91 executions";
-    let freed = format!("left 200 B in 2 allocations, which later tests freed; {alone}");
-    assert_eq!(judged(true, false), (Verdict::Pass, freed, 0));
-    let opened = format!("unconfirmed: left 1 descriptor in one execution; {alone}");
-    assert_eq!(judged(true, true), (Verdict::Warn, opened, 1));
-    let both = format!("unconfirmed: left 200 B in 2 allocations and 1 descriptor in one execution; {alone}");
-    assert_eq!(judged(false, true), (Verdict::Warn, both, 2));
-}
-
 /// Regression test: the largest of both headed the test, with its bytes of one execution as a leak in each.
 #[test]
 fn what_only_the_screen_saw_follows_the_leak_that_grows() {
