@@ -158,97 +158,57 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 const SECRET_KEYS: [&str; 5] = ["password", "secret", "token", "webhook", "url"];
-/// What ends a value within a line.
-const ENDS: [char; 5] = [',', '"', '\'', ']', '}'];
+const OPENING: [char; 4] = ['[', '{', '"', '\''];
+const CLOSING: [char; 5] = [',', ']', '}', '"', '\''];
 
-/// Replaces each value after a key that names a secret with `*`, one per byte so that positions stay. References to the
-/// environment (`${…}`) are kept: they reveal nothing and help the reader.
+/// Replaces all values after a key that names a secret, to the end of its line, with `*`, one per byte so that positions
+/// stay: where a secret ends is not certain in a line with errors.
 fn mask_secrets(text: &str) -> String {
     text.split_inclusive('\n').map(mask_line).collect()
 }
 
 fn mask_line(line: &str) -> String {
     let lower = line.to_ascii_lowercase();
-    let after_keys = SECRET_KEYS.iter().flat_map(|key| lower.match_indices(key)).filter_map(|(at, key)| {
-        let key_end = at + key.len();
-        let from = key_end + lower.get(key_end..)?.find(':')? + 1;
-        let value = line.get(from..)?;
-        // The keys of a table are looked at one by one.
-        let is_table = value.trim_start().trim_start_matches('[').trim_start().starts_with('{');
-        (!is_table && !is_reference(value)).then(|| (from, from + end_of_value(value)))
+    let after_key = SECRET_KEYS.iter().filter_map(|key| {
+        let key_end = lower.find(key)? + key.len();
+        Some(key_end + lower.get(key_end..)?.find(':')? + 1)
     });
-    let users = lower.match_indices("://").filter_map(|(at, slashes)| {
-        let authority = at + slashes.len();
-        let user = lower.get(authority..)?.split_once('@')?.0;
-        // `server: smtps://host, to: [anna@host]`: the address ends before that `@`.
-        let ends = |(first, _): (&str, &str)| !first.contains(':') && first.ends_with(ENDS);
-        let is_other = user.split_once([' ', '\t']).is_some_and(ends);
-        let colon = user.find(':').filter(|_| !is_other)?;
-        Some((authority + colon + 1, authority + user.len()))
+    let user_info = lower.find("://").and_then(|at| {
+        let authority = at + 3;
+        let rest = lower.get(authority..)?;
+        let word = rest.split(char::is_whitespace).next()?;
+        let end = authority + word.rfind('@').or_else(|| rest.find('@'))?;
+        let colon = authority + lower.get(authority..end)?.find(':')?;
+        Some((colon + 1, end))
     });
-    after_keys.chain(users).fold(line.to_owned(), |masked, (from, to)| cover(&masked, from, to))
+    let mask = |text: String, (from, to): (usize, usize)| match (
+        text.get(..from),
+        text.get(from..to),
+        text.get(to..),
+    ) {
+        (Some(before), Some(secret), Some(after)) => format!("{before}{}{after}", mask_values(secret)),
+        _ => text,
+    };
+    let ranges = after_key.min().map(|from| (from, line.len())).into_iter().chain(user_info);
+    ranges.fold(line.to_owned(), mask)
 }
 
-/// Is a value one reference to the environment, without a default?
-fn is_reference(value: &str) -> bool {
-    let value = value.trim_start().trim_start_matches(['"', '\'']);
-    value.strip_prefix("${").and_then(|rest| rest.split_once('}')).is_some_and(|(name, rest)| {
-        !name.contains(":-") && rest.chars().next().is_none_or(|c| c.is_whitespace() || ENDS.contains(&c))
-    })
-}
-
-/// The length of a value in its line: up to its closing quote, otherwise up to the next entry.
-fn end_of_value(value: &str) -> usize {
-    let text = value.trim_start();
-    let quote = text.chars().next().filter(|c| ['"', '\''].contains(c));
-    match quote.and_then(|quote| closing(text, quote)) {
-        Some(end) => value.len() - text.len() + end,
-        None => end_of_plain(value).unwrap_or(value.len()),
-    }
-}
-
-/// Where a value without quotes ends. References are part of it: `${A:-b}c`.
-fn end_of_plain(value: &str) -> Option<usize> {
-    let mut before = ' ';
-    let mut is_inside = false;
-    for (at, c) in value.char_indices() {
-        match c {
-            '\n' | '\r' => return Some(at),
-            ',' | '}' if !is_inside => return Some(at),
-            '}' => is_inside = false,
-            '{' if before == '$' => is_inside = true,
-            _ => {}
+/// Masks all words but the keys of tables in braces, and references to the environment (`${…}`): these reveal nothing
+/// and help the reader.
+fn mask_values(text: &str) -> String {
+    let mut may_be_key = false;
+    let mask = |word: &str| {
+        let inner = word.trim_start_matches(OPENING).trim_end().trim_end_matches(CLOSING);
+        let is_key = may_be_key && word.trim_end().ends_with(':');
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_reference = word.contains('}') && inner.strip_prefix("${").is_some_and(is_name);
+        may_be_key = word.trim_end().ends_with(['{', ',']);
+        match inner.is_empty() || is_key || is_reference {
+            true => word.to_owned(),
+            false => word.replacen(inner, &"*".repeat(inner.len()), 1),
         }
-        before = c;
-    }
-    None
-}
-
-/// Where the quote that begins a text ends: `"a\"b"`, `'a''b'`.
-fn closing(text: &str, quote: char) -> Option<usize> {
-    let mut chars = text.char_indices().skip(1).peekable();
-    while let Some((at, c)) = chars.next() {
-        let escapes = match quote {
-            '"' => c == '\\',
-            _ => c == quote && chars.peek().is_some_and(|(_, next)| *next == quote),
-        };
-        if escapes {
-            chars.next();
-        } else if c == quote {
-            return Some(at);
-        }
-    }
-    None
-}
-
-fn cover(text: &str, from: usize, to: usize) -> String {
-    let keep = |c: char| c == ' ' || c == '"' || c == '\'';
-    text.char_indices()
-        .flat_map(|(at, c)| {
-            let hidden = (from..to).contains(&at) && !keep(c);
-            std::iter::repeat_n(if hidden { '*' } else { c }, if hidden { c.len_utf8() } else { 1 })
-        })
-        .collect()
+    };
+    text.split_inclusive(char::is_whitespace).map(mask).collect()
 }
 
 #[cfg(test)]
@@ -259,20 +219,28 @@ mod tests {
     fn secrets_in_the_shown_line_are_masked_and_positions_stay() {
         for (line, expected) in [
             ("  password: hunter2", "  password: *******"),
-            ("mail: { password: \"hünter\", when: x }", "mail: { password: \"*******\", when: x }"),
+            ("mail: { password: \"hünter\", when: x }", "mail: { password: \"*******\", when: * }"),
             ("  password: ${SMTP}", "  password: ${SMTP}"),
             ("server: smtps://ci:pw@host", "server: smtps://ci:**@host"),
+            ("server: smtps://ci:p@ss@host", "server: smtps://ci:****@host"),
             ("server: smtps://ci@host", "server: smtps://ci@host"),
             ("SLACK_TOKEN: abc", "SLACK_TOKEN: ***"),
             ("[{ url: one }, { url: two }]", "[{ url: *** }, { url: *** }]"),
             ("{ url: one, token: \"${TWO}\" }", "{ url: ***, token: \"${TWO}\" }"),
-            ("{ token: ${A:-b} }", "{ token: ******* }"),
+            ("{ token: ${A:-b} }", "{ token: ******} }"),
             ("{ token: ${A}b }", "{ token: ***** }"),
-            ("webhooks: [{ chat: slack, url: one }]", "webhooks: [{ chat: slack, url: *** }]"),
+            ("password: \"${USER} ${PW:-hunter2}\"", "password: \"${USER} *************}\""),
+            (
+                "webhooks: [{ chat: slack, link: https://h/one }]",
+                "webhooks: [{ chat: *****, link: ************* }]",
+            ),
+            ("token: {hunter2}", "token: {*******}"),
+            ("token: { value: hunter2 }", "token: { value: ******* }"),
+            ("password: hunter2: ", "password: ******** "),
+            ("password: hunter,2", "password: ********"),
+            ("password: 'hun ter", "password: '*** ***"),
             ("server: smtps://some user:pw@host", "server: smtps://some user:**@host"),
-            ("{ password: \"a,b}c\", to: x }", "{ password: \"*****\", to: x }"),
-            ("{ server: smtps://host, to: [anna@host] }", "{ server: smtps://host, to: [anna@host] }"),
-            ("[https://host, https://ci:pw@host]", "[https://host, https://ci:**@host]"),
+            ("{ password: \"a,b}c\", to: x }", "{ password: \"*****\", to: * }"),
         ] {
             assert_eq!(mask_secrets(line), expected);
             assert_eq!(mask_secrets(line).len(), line.len(), "{line}");

@@ -116,8 +116,9 @@ impl Mail {
                 None => format!("memgate@{}", server.host),
             },
         };
+        let has_addresses = addresses.as_ref().is_some_and(|Named(all)| !all.is_empty());
         let to: Vec<String> = to.unwrap_or_default().iter().filter_map(|to| address(to, reader)).collect();
-        if to.is_empty() && owners.is_none() && addresses.is_none() && !reader.has_error_below(&span) {
+        if to.is_empty() && owners.is_none() && !has_addresses && !reader.has_error_below(&span) {
             reader
                 .error(&span, "the mail has no recipient")
                 .label("neither `to` nor `owners` nor `addresses`")

@@ -87,15 +87,15 @@ pub struct NativeHolders {
     pub held: Vec<HeldBlocks>,
 }
 
-/// The blocks of one allocation site. If most of them have another state, those that are lost follow in results of
-/// their own, one per state.
+/// Blocks of one allocation site. One result for the state of most of its blocks, with their number in `blocks`. One
+/// more, with 0 `blocks`, for each other state in which blocks are lost. Reachable blocks that are not most have none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlocks {
     /// Their stack.
     pub stack: u32,
-    /// How many there are; 0: an earlier result of this stack counts them.
+    /// How many the site has; 0: an earlier result of this stack counts them.
     pub blocks: u64,
-    /// The state of most of them, …
+    /// The state of most of them, or of those that are lost, …
     pub state: HeldState,
     /// … and how many blocks have this state.
     pub of_state: u64,

@@ -60,8 +60,8 @@ impl Default for Limits {
 
 /// Number of errors and warnings to keep; later ones add nothing new.
 const MAX_LINES: usize = 100;
-/// Sites whose holders are kept.
-const MAX_HELD: usize = 10_000;
+/// Results about holders that are kept. The harness asks for 4,096 sites, and each has at most four results.
+const MAX_HELD: usize = 4 * 4096;
 /// Limit on tests open at one time, and on snapshots waiting for their boundary.
 const MAX_PENDING: usize = 1000;
 

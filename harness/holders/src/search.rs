@@ -15,15 +15,15 @@ const HIT: u32 = 1 << 31;
 /// Maximum number of reported steps of a path: those at its root and those at its block.
 const MOST_STEPS: usize = 16;
 
-/// The holders of the blocks of one allocation site. If most of its blocks have another state, those that are lost are
-/// a second result of this site, with 0 `blocks`.
+/// The holders of blocks of one allocation site. One result for the state of most of its blocks, and one more, with 0
+/// `blocks`, for each other state in which blocks are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// Its stack.
     pub stack: u32,
     /// How many blocks it has.
     pub blocks: u64,
-    /// The state of most of them, or the state of the blocks of a second result.
+    /// The state of most of them, or of those that are lost.
     pub state: HeldState,
     /// How many are in this state.
     pub of_state: u64,

@@ -98,7 +98,7 @@ pub struct Leak {
 }
 
 impl Leak {
-    /// Is its id that of a mere kind? Nobody saw where the descriptor was opened, or the thread started; a Java thread
+    /// Does its id name only its kind, not its place? Nobody saw where the descriptor was opened, or the thread started; a Java thread
     /// has such an id wherever it was made.
     #[must_use]
     pub const fn is_of_kind(&self, runner: Runner) -> bool {

@@ -107,7 +107,8 @@ pub(super) fn with_settings(
 /// tests that did not run.
 pub(super) fn add_without_effect(settings: &Settings, judged: &mut Judged) {
     if !judged.partial {
-        judged.report.warnings = plan::without_effect(settings, &judged.report);
+        let warnings = plan::without_effect(settings, &judged.report);
+        judged.report.warnings.extend(warnings);
     }
 }
 

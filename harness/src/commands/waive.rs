@@ -79,8 +79,8 @@ pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, Expect
 /// Ids of leaks, each with the tests in which to waive it.
 type Leaks = BTreeSet<(String, Option<String>)>;
 
-/// The leaks without a waiver for which a test of the session failed. An id of a mere kind is waived only in the
-/// tests that have it.
+/// The leaks without a waiver for which a test of the session failed. An id that names only a kind is waived
+/// only in the tests that have it.
 fn failed(request: &WaiveArgs, console: &Console) -> Result<Leaks, ExpectedError> {
     let (report, file) = report::read(&request.session)?;
     let wanted = match request.test.as_deref().map(TestGlob::typed).transpose() {

@@ -121,8 +121,8 @@ fn by_owner(
     let here = leaks.map(|leak| (&leak.id, &leak.owners));
     let all: Vec<_> = here.chain(changes.gone.iter().map(|(id, ended)| (id, &ended.owners))).collect();
     if settings.owners.is_none() && !all.is_empty() && all.iter().all(|(_, owners)| owners.is_empty()) {
-        let what =
-            "the project's CODEOWNERS names nobody for this code; `reports.mail.owners` names another file";
+        let what = "no CODEOWNERS file of the project names an owner of this code, or there is none: \
+                    `reports.mail.owners` names another file";
         warnings.push(format!("no mail for owners: {what}"));
     }
     for (id, owners) in all {
@@ -151,11 +151,10 @@ fn by_owner(
 
 /// The address of an owner, which is a name (`@maps`) or itself an address.
 fn address_of(owner: &str, settings: &Mail) -> Option<String> {
-    let known = settings
-        .addresses
-        .iter()
-        // GitHub and GitLab know their names in any case.
-        .find(|(name, _)| name.trim_start_matches('@').eq_ignore_ascii_case(owner.trim_start_matches('@')));
+    // GitHub and GitLab know their names in any case.
+    let is_it = |name: &str| name.trim_start_matches('@').eq_ignore_ascii_case(owner.trim_start_matches('@'));
+    let exactly = settings.addresses.iter().find(|(name, _)| *name == owner);
+    let known = exactly.or_else(|| settings.addresses.iter().find(|(name, _)| is_it(name)));
     known.map(|(_, address)| address.clone()).or_else(|| (!owner.starts_with('@')).then(|| owner.to_owned()))
 }
 

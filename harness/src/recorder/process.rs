@@ -224,7 +224,7 @@ impl<'a> Following<'a> {
     }
 
     /// Searches a copy in another thread: the guest may soon reach its next boundary, and does not wait there as long
-    /// as a search may take.
+    /// as a search may take. (A process makes one copy; a second one would wait here for the first.)
     fn search(&mut self, copy: Copy) {
         self.note_found();
         let Some(wanted) = self.guest.as_ref().map(|guest| guest.follow.wanted()) else { return };

@@ -450,7 +450,11 @@ fn is_left_out(option: &str) -> bool {
     ];
     // JaCoCo; Kover, which was the agent of IntelliJ.
     const OF_COVERAGE: [&str; 3] = ["jacoco", "kover", "intellij-coverage"];
-    let is_of_coverage = |agent: &str| OF_COVERAGE.iter().any(|tool| agent.contains(tool));
+    let is_of_coverage = |agent: &str| {
+        let jar = agent.split('=').next().unwrap_or(agent);
+        let name = jar.rsplit('/').next().unwrap_or(jar);
+        OF_COVERAGE.iter().any(|tool| name.contains(tool))
+    };
     NOT_OURS.iter().any(|start| option.starts_with(start))
         || !option.starts_with('-')
         || option.strip_prefix("-javaagent:").is_some_and(is_of_coverage)
@@ -517,7 +521,7 @@ mod tests {
             "-agentlib:jdwp=server=y",
             "-javaagent:/m/org.jacoco.agent.jar=x",
             "-javaagent:/m/kover-jvm-agent-0.9.1.jar=file:/p/kover.args",
-            "-javaagent:/m/mockito.jar",
+            "-javaagent:/kover-demo/mockito.jar",
             "-XX:StartFlightRecording=filename=/p/tests.jfr",
             "-Xlog:gc*:file=/p/gc.log",
             "-XX:+ExitOnOutOfMemoryError",
@@ -562,7 +566,7 @@ mod tests {
         "--module-path=/p/modules"
         "-Da=1"
         "-Db=given"
-        "-javaagent:/m/mockito.jar"
+        "-javaagent:/kover-demo/mockito.jar"
         "-XX:+ExitOnOutOfMemoryError"
         "-ea"
         "-XX:SoftRefLRUPolicyMSPerMB=0"

@@ -146,7 +146,8 @@ pub(crate) fn accepting(leak: &Leak) -> String {
     format!("its waiver accepts up to {up_to}{}; to accept this", leak.kind.per())
 }
 
-/// The command that accepts a leak of a test until a date. If its id is that of a mere kind, only in this test.
+/// The command that accepts a leak of a test until a date. If its id names only the kind, it is limited to this
+/// test.
 pub(crate) fn waive_command(leak: &Leak, (suite, test): (&SuiteReport, &TestReport), until: &str) -> String {
     let only = match leak.is_of_kind(suite.runner) {
         true => format!(" --test {}", quoted(&visible(&name_in_waiver(&suite.name, &test.id)))),

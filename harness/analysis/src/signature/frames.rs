@@ -44,10 +44,9 @@ impl<'a> Known<'a> {
         let function = frame.function.as_deref().map(normalised);
         let kind = if is_library_source(frame) { Kind::Library } else { kind(&module, function.as_deref()) };
         let starts_test = function.as_deref().is_some_and(starts_test);
-        let calls_object = |name: &str| name.contains("core::ops::function::FnOnce");
         let passes_on = kind == Kind::Runner
             || function.as_deref().is_some_and(passes_on)
-            || frame.function.as_deref().is_some_and(calls_object);
+            || frame.function.as_deref().is_some_and(calls_closure);
         let is_nameless = matches!(
             function.as_deref(),
             Some("operator()" | "_FUN" | "__invoke" | "{lambda}" | "{lambda}::operator()" | "{lambda}::_FUN")
@@ -251,6 +250,11 @@ fn starts_test(function: &str) -> bool {
     ];
     // Rust's own, with its type parameters.
     RUNNER.contains(&function) || function.starts_with("test::__rust_begin_short_backtrace")
+}
+
+/// Rust's call of a closure through a trait: `<fn() as core::ops::function::FnOnce<()>>::call_once`.
+fn calls_closure(function: &str) -> bool {
+    function.contains("core::ops::function::FnOnce") && function.contains("::call_once")
 }
 
 /// The functions of other libraries by which a test framework calls a test.

@@ -12,7 +12,8 @@
 //!
 //! Data flow: text → [`Mapping::read`], which checks it, borrows from it and sorts by renamed class → class names,
 //! fields ([`Mapping::class`], [`Mapping::fields`]) and frames ([`Mapping::frames`]), for which the members of a class
-//! are parsed when they are first needed → [`Mapping::trace`] for the text of a whole stack trace. To find the mapping file of a build: [`map_ids`] of its code, [`Mapping::is_of_build`].
+//! are parsed when they are first needed → [`Mapping::trace`] for the text of a whole stack trace. To find the mapping
+//! file of a build: [`map_ids`] of its code, [`Mapping::is_of_build`].
 //!
 //! If several originals match (overloads that got one name, a frame without a line), all are returned. Code that R8
 //! moved out of methods is reported at the line of its caller ([`Mapping::is_outline`]). Not supported: rewritten

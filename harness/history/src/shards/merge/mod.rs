@@ -75,8 +75,13 @@ pub fn merge(
         suites,
         waivers,
         errors,
-        // Whether a setting has an effect is known when all shards are.
-        warnings: Vec::new(),
+        // Those about the command are the same in all shards. Those about tests are known when all shards are.
+        warnings: reports
+            .iter()
+            .flat_map(|(_, report)| report.warnings.clone())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
         followed: run::followed(reports.iter().filter_map(|(_, report)| report.followed.as_ref())),
         shards: last.iter().map(|shard| entry(shard, earlier.get(&shard.description.number))).collect(),
         ..(*first).clone()

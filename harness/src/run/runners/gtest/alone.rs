@@ -23,8 +23,8 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
-/// At most nine tenths of the repetitions' time count as waiting for a processor.
-const MOST_SLOWED: u32 = 10;
+/// At least a tenth of the repetitions' time counts, whatever was waited for.
+const LEAST_COUNTED_PART: u32 = 10;
 
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
@@ -123,8 +123,8 @@ fn job(
             Lasts::NoLonger(_) => confirmation,
         };
         let (test, settle, last) = (test.clone(), Settle::new(settles), Last::new(holders));
-        let (rest, load) = (Rest::of(process), Load::of(process, policy.min_run));
-        Confirming { test, confirmation, lasts, began, settle, rest, load, last }
+        let (rest, starvation) = (Rest::of(process), Starvation::of(process, policy.min_run));
+        Confirming { test, confirmation, lasts, began, settle, rest, starvation, last }
     });
     Job::new(launch, options, Clocked::Alone, Limit::Ends(longest)).with(orders)
 }
@@ -138,32 +138,32 @@ struct Confirming {
     began: Instant,
     settle: Settle,
     rest: Rest,
-    load: Load,
+    starvation: Starvation,
     last: Last,
 }
 
-/// How much other processes slow down the repetitions of a process. Until a cache is full, it takes as many of them on a
-/// busy machine as on an idle one. So the time in which they wait for a processor does not count.
-struct Load {
+/// Tells how long repetitions worked. A cache needs the same number of executions to fill on a busy machine, so time
+/// spent waiting for a processor does not count.
+struct Starvation {
     /// The process, if its /proc entry is visible.
     pid: Option<u32>,
-    starved_before: Duration,
+    before: Duration,
     /// Until then nothing depends on the time, so nothing is read from /proc.
-    from: Duration,
+    counts_after: Duration,
 }
 
-impl Load {
-    fn of(process: &Process, from: Duration) -> Self {
+impl Starvation {
+    fn of(process: &Process, counts_after: Duration) -> Self {
         let pid = process.visible.then_some(process.hello.pid);
-        Self { pid, starved_before: starved(pid), from }
+        Self { pid, before: starved(pid), counts_after }
     }
 
-    /// The part of `elapsed` in which the process and memgate could work.
-    fn worked(&self, elapsed: Duration) -> Duration {
-        if elapsed < self.from {
+    fn worked(&self, elapsed: Duration, record: &ProcessRecord) -> Duration {
+        if elapsed < self.counts_after {
             return elapsed;
         }
-        without(elapsed, starved(self.pid).saturating_sub(self.starved_before))
+        let cpu = Duration::from_nanos(record.cpu_ns.unwrap_or_default());
+        worked(elapsed, starved(self.pid).saturating_sub(self.before), cpu)
     }
 }
 
@@ -172,9 +172,9 @@ fn starved(pid: Option<u32>) -> Duration {
     pid.map(proc_fs::starved).unwrap_or_default() + proc_fs::starved(std::process::id())
 }
 
-/// Threads wait at the same time, so what they waited may be more than what passed.
-fn without(elapsed: Duration, starved: Duration) -> Duration {
-    elapsed.saturating_sub(starved).max(elapsed / MOST_SLOWED)
+/// Many threads of one process also wait for each other, but then they use the processors: `cpu`.
+fn worked(elapsed: Duration, starved: Duration, cpu: Duration) -> Duration {
+    elapsed.saturating_sub(starved).max(cpu.min(elapsed)).max(elapsed / LEAST_COUNTED_PART)
 }
 
 impl Orders for Confirming {
@@ -189,13 +189,9 @@ impl Orders for Confirming {
         if self.settle.again(boundary, record) || rested {
             return Reply::of(order::SETTLE);
         }
-        let elapsed = match self.lasts {
-            Lasts::Hunt(_) => self.began.elapsed(),
-            Lasts::NoLonger(_) => elapsed(record),
-        };
-        let counted = match self.lasts {
-            Lasts::Hunt(_) => elapsed,
-            Lasts::NoLonger(_) => self.load.worked(elapsed),
+        let (elapsed, counted) = match self.lasts {
+            Lasts::Hunt(_) => (self.began.elapsed(), self.began.elapsed()),
+            Lasts::NoLonger(_) => (elapsed(record), self.starvation.worked(elapsed(record), record)),
         };
         let next = self.confirmation.observe(record, counted);
         let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
@@ -219,6 +215,8 @@ mod tests {
     use memgate_wire::{AgentCost, BoundaryKind, Counters};
 
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn a_repeated_test_may_take_a_hundred_times_as_long_and_no_longer_than_is_set() {
@@ -245,10 +243,11 @@ mod tests {
     /// executions in two seconds.
     #[test]
     fn waiting_for_a_processor_is_no_time_in_which_a_test_was_repeated() {
-        let [short, long] = [2, 20].map(Duration::from_secs);
-        assert_eq!(without(long, Duration::ZERO), long, "a test that sleeps");
-        assert_eq!(without(long, Duration::from_secs(17)), Duration::from_secs(3));
-        assert_eq!(without(long, Duration::from_secs(60)), short, "threads that wait at the same time");
+        let counted = |starved, cpu| worked(SECOND * 20, SECOND * starved, SECOND * cpu).as_secs();
+        assert_eq!(counted(0, 0), 20, "a test that sleeps");
+        assert_eq!(counted(17, 1), 3);
+        assert_eq!(counted(60, 1), 2, "threads that wait at the same time");
+        assert_eq!(counted(280, 40), 20, "sixteen busy threads on two processors, with nothing beside them");
     }
 
     #[test]
