@@ -293,8 +293,8 @@ fn a_leak_that_only_reviews_saw_has_a_page() {
         let view = story.store.leak("tiles", &Choice::default(), "n1-a").await.unwrap().unwrap();
         assert_eq!((view.lines.len(), view.sightings.len(), view.leak.bytes), (0, 1, 7.0));
         assert_eq!((view.leak.tests.as_slice(), view.frames.len()), (&["engine::A.one".to_owned()][..], 1));
-        assert!(crate::text::leak(&view).contains("seen only in reviews"), "{view:?}");
-        assert!(crate::pages::leak(&view).contains("seen only in reviews"));
+        assert!(crate::text::leak(&view).contains("in reviews, or in uncommitted changes"), "{view:?}");
+        assert!(crate::pages::leak(&view).contains("in reviews, or in uncommitted changes"));
         assert!(story.store.leak("tiles", &Choice::default(), "n1-b").await.unwrap().is_none());
     });
 }
