@@ -161,8 +161,8 @@ const SECRET_KEYS: [&str; 5] = ["password", "secret", "token", "webhook", "url"]
 const OPENING: [char; 4] = ['[', '{', '"', '\''];
 const CLOSING: [char; 5] = [',', ']', '}', '"', '\''];
 
-/// Replaces all values after a key that names a secret, to the end of its line, with `*`, one per byte so that positions
-/// stay: where a secret ends is not certain in a line with errors.
+/// Replaces what follows a key of a secret in its line, and passwords in addresses, with `*`, one per byte so that
+/// positions stay. Where a secret ends is not certain in a line with errors.
 fn mask_secrets(text: &str) -> String {
     text.split_inclusive('\n').map(mask_line).collect()
 }
@@ -173,36 +173,43 @@ fn mask_line(line: &str) -> String {
         let key_end = lower.find(key)? + key.len();
         Some(key_end + lower.get(key_end..)?.find(':')? + 1)
     });
-    let user_info = lower.find("://").and_then(|at| {
-        let authority = at + 3;
-        let rest = lower.get(authority..)?;
-        let word = rest.split(char::is_whitespace).next()?;
-        let end = authority + word.rfind('@').or_else(|| rest.find('@'))?;
-        let colon = authority + lower.get(authority..end)?.find(':')?;
-        Some((colon + 1, end))
-    });
-    let mask = |text: String, (from, to): (usize, usize)| match (
-        text.get(..from),
-        text.get(from..to),
-        text.get(to..),
-    ) {
-        (Some(before), Some(secret), Some(after)) => format!("{before}{}{after}", mask_values(secret)),
+    // The name of a user may contain blanks. So the first address of the line lasts to the next `@`.
+    let of_first = line.find("://").and_then(|at| password(line.get(..=at + line.get(at..)?.find('@')?)?));
+    let ranges = after_key.min().map(|from| (from, line.len())).into_iter().chain(of_first);
+    let words = line.split_inclusive(char::is_whitespace);
+    let masked: String =
+        words.map(|word| mask(word.to_owned(), password(word).unwrap_or_default())).collect();
+    ranges.fold(masked, mask)
+}
+
+/// Where the password of an address is: `smtps://user:password@host`.
+fn password(text: &str) -> Option<(usize, usize)> {
+    let authority = text.find("://")? + 3;
+    let end = authority + text.get(authority..)?.rfind('@')?;
+    let colon = authority + text.get(authority..end)?.find(':')?;
+    Some((colon + 1, end))
+}
+
+fn mask(text: String, (from, to): (usize, usize)) -> String {
+    match (text.get(..from), text.get(from..to), text.get(to..)) {
+        (Some(before), Some(secret), Some(after)) => {
+            format!("{before}{}{after}", mask_values(secret, text.contains('{')))
+        }
         _ => text,
-    };
-    let ranges = after_key.min().map(|from| (from, line.len())).into_iter().chain(user_info);
-    ranges.fold(line.to_owned(), mask)
+    }
 }
 
 /// Masks all words but the keys of tables in braces, and references to the environment (`${…}`): these reveal nothing
 /// and help the reader.
-fn mask_values(text: &str) -> String {
-    let mut may_be_key = false;
+fn mask_values(text: &str, has_tables: bool) -> String {
+    let (mut may_be_key, mut quotes) = (false, 0);
     let mask = |word: &str| {
         let inner = word.trim_start_matches(OPENING).trim_end().trim_end_matches(CLOSING);
         let is_key = may_be_key && word.trim_end().ends_with(':');
         let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let is_reference = word.contains('}') && inner.strip_prefix("${").is_some_and(is_name);
-        may_be_key = word.trim_end().ends_with(['{', ',']);
+        quotes += word.matches(['"', '\'']).count();
+        may_be_key = has_tables && quotes % 2 == 0 && word.trim_end().ends_with(['{', ',']);
         match inner.is_empty() || is_key || is_reference {
             true => word.to_owned(),
             false => word.replacen(inner, &"*".repeat(inner.len()), 1),
@@ -224,6 +231,9 @@ mod tests {
             ("server: smtps://ci:pw@host", "server: smtps://ci:**@host"),
             ("server: smtps://ci:p@ss@host", "server: smtps://ci:****@host"),
             ("server: smtps://ci@host", "server: smtps://ci@host"),
+            ("[https://host, https://ci:pw@host]", "[https://host, https://ci:**@host]"),
+            ("{ A: https://a:x@h, B: https://b:pw@h }", "{ A: https://a:*@h, B: https://b:**@h }"),
+            ("password: \"correct, horse: battery\"", "password: \"*******, ****** *******\""),
             ("SLACK_TOKEN: abc", "SLACK_TOKEN: ***"),
             ("[{ url: one }, { url: two }]", "[{ url: *** }, { url: *** }]"),
             ("{ url: one, token: \"${TWO}\" }", "{ url: ***, token: \"${TWO}\" }"),

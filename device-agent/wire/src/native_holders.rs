@@ -88,7 +88,8 @@ pub struct NativeHolders {
 }
 
 /// Blocks of one allocation site. One result for the state of most of its blocks, with their number in `blocks`. One
-/// more, with 0 `blocks`, for each other state in which blocks are lost. Reachable blocks that are not most have none.
+/// more, with 0 `blocks`, for each other state in which blocks are lost. Reachable blocks have none if most have
+/// another state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlocks {
     /// Their stack.

@@ -214,7 +214,7 @@ impl Confirmation {
         if let Some(hunt) = self.hunt {
             return self.hunted_enough(record, elapsed, hunt);
         }
-        if self.changed <= self.run.warm_up.max(1) {
+        if !self.has_changed() {
             return is_most || self.ends - self.changed >= self.run.unchanged || elapsed >= self.run.min_run;
         }
         let is_due = self.ends >= self.next_check && (is_most || elapsed >= self.run.min_run);
@@ -232,6 +232,12 @@ impl Confirmation {
         }
         let decided = growths.iter().all(|g| g.finding != Finding::Open);
         decided || self.ends >= self.run.most || is_most
+    }
+
+    /// Did anything change after the warm-up?
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changed > self.run.warm_up.max(1)
     }
 
     fn hunted_enough(&mut self, record: &ProcessRecord, elapsed: Duration, hunt: HuntTime) -> bool {

@@ -98,8 +98,8 @@ pub struct Leak {
 }
 
 impl Leak {
-    /// Does its id name only its kind, not its place? Nobody saw where the descriptor was opened, or the thread started; a Java thread
-    /// has such an id wherever it was made.
+    /// Does its id name only its kind? Nobody saw where the descriptor was opened or the thread started. A Java thread
+    /// always has such an id.
     #[must_use]
     pub const fn is_of_kind(&self, runner: Runner) -> bool {
         let of_java = matches!(runner, Runner::Junit | Runner::Instrumentation);

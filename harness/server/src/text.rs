@@ -56,7 +56,10 @@ pub fn leak(view: &LeakView) -> String {
     });
     text.push('\n');
     if view.lines.is_empty() {
-        text.push_str("no line has it as a leak: seen as a one-time cost, in reviews, or in uncommitted changes that are gone\n");
+        text.push_str(
+            "no line has it as a leak: seen as a one-time cost, in reviews, or in uncommitted changes that \
+             are gone\n",
+        );
     } else {
         text += &table(&["line", "environment", "state", "since", "last", "seen", "last commits"], rows);
     }

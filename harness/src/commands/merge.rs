@@ -13,6 +13,7 @@ use super::{report, run, settings};
 use crate::cli::MergeArgs;
 use crate::exit::ExpectedError;
 use crate::output::Console;
+use crate::plan;
 use crate::run::Judged;
 use crate::run::this_shard::FILE;
 use crate::session::{Session, SessionInfo, WINDOWS_FILE, unchanged};
@@ -65,6 +66,10 @@ pub(super) fn merge(request: &MergeArgs, console: &Console) -> Result<u8, Expect
     session.write_info(&info).map_err(|why| ExpectedError::failed(&why))?;
     let mut judged =
         Judged { report, command_status: None, session, partial, manifest, shard: None, unsaved: None };
+    // Each shard knew only its own tests.
+    if !judged.report.warnings.is_empty() {
+        judged.report.warnings = plan::of_other_suites(&settings, &judged.report).into_iter().collect();
+    }
     run::add_without_effect(&settings, &mut judged);
     let reports = settings.reports();
     let destination = run::Destination {

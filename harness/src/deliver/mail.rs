@@ -121,8 +121,8 @@ fn by_owner(
     let here = leaks.map(|leak| (&leak.id, &leak.owners));
     let all: Vec<_> = here.chain(changes.gone.iter().map(|(id, ended)| (id, &ended.owners))).collect();
     if settings.owners.is_none() && !all.is_empty() && all.iter().all(|(_, owners)| owners.is_empty()) {
-        let what = "no CODEOWNERS file of the project names an owner of this code, or there is none: \
-                    `reports.mail.owners` names another file";
+        let what = "no CODEOWNERS file of the project names an owner of this code: \
+                    set `reports.mail.owners` to another file";
         warnings.push(format!("no mail for owners: {what}"));
     }
     for (id, owners) in all {
@@ -151,10 +151,11 @@ fn by_owner(
 
 /// The address of an owner, which is a name (`@maps`) or itself an address.
 fn address_of(owner: &str, settings: &Mail) -> Option<String> {
+    let bare = |name: &str| name.trim_start_matches('@').to_owned();
+    let find = |is_it: &dyn Fn(&str) -> bool| settings.addresses.iter().find(|(name, _)| is_it(&bare(name)));
     // GitHub and GitLab know their names in any case.
-    let is_it = |name: &str| name.trim_start_matches('@').eq_ignore_ascii_case(owner.trim_start_matches('@'));
-    let exactly = settings.addresses.iter().find(|(name, _)| *name == owner);
-    let known = exactly.or_else(|| settings.addresses.iter().find(|(name, _)| is_it(name)));
+    let known =
+        find(&|name| name == bare(owner)).or_else(|| find(&|name| name.eq_ignore_ascii_case(&bare(owner))));
     known.map(|(_, address)| address.clone()).or_else(|| (!owner.starts_with('@')).then(|| owner.to_owned()))
 }
 
@@ -270,7 +271,7 @@ mod tests {
         context.changes.gone.values_mut().for_each(|ended| ended.owners.clear());
         assert_eq!(count(&without_owners, &context, &mut warnings), 1);
         assert!(
-            matches!(&*warnings, [one] if one.contains("names an owner of this code, or there is none")),
+            matches!(&*warnings, [one] if one.contains("names an owner of this code: set")),
             "{warnings:?}"
         );
     }

@@ -254,7 +254,7 @@ fn starts_test(function: &str) -> bool {
 
 /// Rust's call of a closure through a trait: `<fn() as core::ops::function::FnOnce<()>>::call_once`.
 fn calls_closure(function: &str) -> bool {
-    function.contains("core::ops::function::FnOnce") && function.contains("::call_once")
+    function.rsplit_once("core::ops::function::FnOnce").is_some_and(|(_, rest)| rest.contains("::call_once"))
 }
 
 /// The functions of other libraries by which a test framework calls a test.

@@ -45,7 +45,11 @@ fn the_packages_contain_a_program_that_measures() {
     successful(Command::new("sha256sum").args(["--check", "--strict"]).arg(sums).current_dir(&folder));
 
     successful(
-        Command::new("tar").arg("-xzf").arg(archive).args(["--strip-components", "1", "-C"]).arg(&unpacked),
+        Command::new("tar")
+            .arg("-xzf")
+            .arg(archive)
+            .args(["--strip-components", "1", "--no-overwrite-dir", "-C"])
+            .arg(&unpacked),
     );
     measures(&project, &unpacked.join("bin/memgate"));
     let page = successful(Command::new("zcat").arg(unpacked.join("share/man/man1/memgate.1.gz")));

@@ -75,7 +75,7 @@ pub fn merge(
         suites,
         waivers,
         errors,
-        // Those about the command are the same in all shards. Those about tests are known when all shards are.
+        // A shard warns of the command only.
         warnings: reports
             .iter()
             .flat_map(|(_, report)| report.warnings.clone())

@@ -1,5 +1,7 @@
 //! Repeats one test of a screened process in a process of its own.
 
+use std::num::NonZero;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Window};
@@ -148,6 +150,8 @@ struct Starvation {
     /// The process, if its /proc entry is visible.
     pid: Option<u32>,
     before: Duration,
+    /// The CPU time of the process at the first end after a change.
+    cpu_before_ns: Option<u64>,
     /// Until then nothing depends on the time, so nothing is read from /proc.
     counts_after: Duration,
 }
@@ -155,14 +159,17 @@ struct Starvation {
 impl Starvation {
     fn of(process: &Process, counts_after: Duration) -> Self {
         let pid = process.visible.then_some(process.hello.pid);
-        Self { pid, before: starved(pid), counts_after }
+        Self { pid, before: starved(pid), cpu_before_ns: None, counts_after }
     }
 
-    fn worked(&self, elapsed: Duration, record: &ProcessRecord) -> Duration {
+    fn worked(&mut self, elapsed: Duration, record: &ProcessRecord) -> Duration {
+        self.cpu_before_ns = self.cpu_before_ns.or(record.cpu_ns);
         if elapsed < self.counts_after {
             return elapsed;
         }
-        let cpu = Duration::from_nanos(record.cpu_ns.unwrap_or_default());
+        let cpu_ns = record.cpu_ns.zip(self.cpu_before_ns).map(|(now, before)| now.saturating_sub(before));
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let cpu = Duration::from_nanos(cpu_ns.unwrap_or_default() / processors as u64);
         worked(elapsed, starved(self.pid).saturating_sub(self.before), cpu)
     }
 }
@@ -172,7 +179,8 @@ fn starved(pid: Option<u32>) -> Duration {
     pid.map(proc_fs::starved).unwrap_or_default() + proc_fs::starved(std::process::id())
 }
 
-/// Many threads of one process also wait for each other, but then they use the processors: `cpu`.
+/// Threads of one process also wait for each other. Then it keeps the processors busy, which is work. `cpu`: its CPU time
+/// by the number of processors.
 fn worked(elapsed: Duration, starved: Duration, cpu: Duration) -> Duration {
     elapsed.saturating_sub(starved).max(cpu.min(elapsed)).max(elapsed / LEAST_COUNTED_PART)
 }
@@ -189,10 +197,13 @@ impl Orders for Confirming {
         if self.settle.again(boundary, record) || rested {
             return Reply::of(order::SETTLE);
         }
-        let (elapsed, counted) = match self.lasts {
-            Lasts::Hunt(_) => (self.began.elapsed(), self.began.elapsed()),
-            Lasts::NoLonger(_) => (elapsed(record), self.starvation.worked(elapsed(record), record)),
+        let elapsed = match self.lasts {
+            Lasts::Hunt(_) => self.began.elapsed(),
+            Lasts::NoLonger(_) => elapsed(record),
         };
+        // What does not change is no cache that fills, so it needs no more executions on a busy machine.
+        let may_be_cache = matches!(self.lasts, Lasts::NoLonger(_)) && self.confirmation.has_changed();
+        let counted = if may_be_cache { self.starvation.worked(elapsed, record) } else { elapsed };
         let next = self.confirmation.observe(record, counted);
         let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
         // A test that has begun may need only a few more executions for a verdict, so it first runs its minimum.
@@ -247,7 +258,8 @@ mod tests {
         assert_eq!(counted(0, 0), 20, "a test that sleeps");
         assert_eq!(counted(17, 1), 3);
         assert_eq!(counted(60, 1), 2, "threads that wait at the same time");
-        assert_eq!(counted(280, 40), 20, "sixteen busy threads on two processors, with nothing beside them");
+        assert_eq!(counted(280, 20), 20, "sixteen busy threads on two processors, with nothing beside them");
+        assert_eq!(counted(20, 10), 10, "two threads, each with half a processor");
     }
 
     #[test]
