@@ -231,7 +231,7 @@ mod tests {
             ("server: smtps://ci:pw@host", "server: smtps://ci:**@host"),
             ("server: smtps://ci:p@ss@host", "server: smtps://ci:****@host"),
             ("server: smtps://ci@host", "server: smtps://ci@host"),
-            ("[https://host, https://ci:pw@host]", "[https://host, https://ci:**@host]"),
+            ("[https://host, https://ci:pw@host]", "[https://host, https:*******@host]"),
             ("{ A: https://a:x@h, B: https://b:pw@h }", "{ A: https://a:*@h, B: https://b:**@h }"),
             ("password: \"correct, horse: battery\"", "password: \"*******, ****** *******\""),
             ("SLACK_TOKEN: abc", "SLACK_TOKEN: ***"),
