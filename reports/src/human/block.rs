@@ -43,7 +43,8 @@ impl BlockStyle {
     }
 }
 
-/// The block of a test of a suite that did not pass, under its displayed name; `again` is the command that runs it alone.
+/// The block of a test of a suite that did not pass, under its displayed name; `again` is the command that runs it
+/// alone.
 pub(crate) fn test_block(
     (suite, test): (&SuiteReport, &TestReport),
     name: &str,

@@ -179,8 +179,8 @@ fn starved(pid: Option<u32>) -> Duration {
     pid.map(proc_fs::starved).unwrap_or_default() + proc_fs::starved(std::process::id())
 }
 
-/// Threads of one process also wait for each other. Then it keeps the processors busy, which is work. `cpu`: its CPU time
-/// by the number of processors.
+/// Threads of one process also wait for each other. Then it keeps the processors busy, which is work. `cpu`: its CPU
+/// time divided by the number of processors.
 fn worked(elapsed: Duration, starved: Duration, cpu: Duration) -> Duration {
     elapsed.saturating_sub(starved).max(cpu.min(elapsed)).max(elapsed / LEAST_COUNTED_PART)
 }
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(prepared, 20, "four times what came before the first test");
     }
 
-    /// Regression: on a machine with ten times as many processes as processors, a ring of 64 entries was a leak after 42
-    /// executions in two seconds.
+    /// Regression: on a machine with ten times as many processes as processors, a cache of 256 entries was a leak after
+    /// 42 executions in two seconds.
     #[test]
     fn waiting_for_a_processor_is_no_time_in_which_a_test_was_repeated() {
         let counted = |starved, cpu| worked(SECOND * 20, SECOND * starved, SECOND * cpu).as_secs();
