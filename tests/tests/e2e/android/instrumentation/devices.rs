@@ -98,9 +98,9 @@ fn ctrl_c_while_devices_are_told_apart_ends_the_run_and_leaves_no_file() {
     other.assert_clean();
 }
 
-/// Two leaking tests, one for each device.
-const ONE_EACH: &str =
-    "com.example.tracks.ScreensTest#historyIsKeptByAStatic,com.example.tracks.TileCacheTest#keepsAllTiles";
+/// Two tests, one for each device. Each repetition leaves equally many bytes: those of an activity would vary by more
+/// than a tenth, because Robolectric's own caches grow too.
+const ONE_EACH: &str = "com.example.tracks.ZoomTest,com.example.tracks.TileCacheTest#keepsAllTiles";
 /// Allows the accepted figures plus a tenth.
 const RELATIVE: &str = "{ java.live_bytes: { fail: +10%, against: baseline }, java.live_objects: { fail: +10%, against: baseline } }";
 
