@@ -6,9 +6,10 @@
 //! so. Since version 2.32 links of both kinds are masked by their own addresses. Anything that does not match this
 //! layout ends the walk, without a result.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use crate::blocks::HALF;
 use crate::maps::Mapping;
 use crate::memory::{Memory, Reader, WORD};
 
@@ -57,8 +58,13 @@ pub(crate) fn free_lists(memory: &dyn Memory, range: Range<u64>) -> Option<FreeL
 }
 
 /// Adds the used chunks of the main heap that were allocated before the agent began to record, as blocks without a
-/// stack.
-pub(crate) fn add_early(memory: &dyn Memory, mappings: &[Mapping], blocks: &mut Vec<(u64, u64, u32)>) {
+/// stack. Also tells where `doubtful` blocks begin: at their address, or half a granule behind it.
+pub(crate) fn add_early(
+    memory: &dyn Memory,
+    mappings: &[Mapping],
+    blocks: &mut Vec<(u64, u64, u32)>,
+    doubtful: &HashMap<u64, usize>,
+) {
     let Some(heap) = mappings.iter().find(|m| m.name == "[heap]").map(|m| m.range.clone()) else { return };
     let data = mappings.iter().filter(|m| m.writable && !m.shared && is_libc(&m.name));
     let lists = data.filter_map(|m| free_lists(memory, m.range.clone()));
@@ -67,9 +73,22 @@ pub(crate) fn add_early(memory: &dyn Memory, mappings: &[Mapping], blocks: &mut 
     let mut known: Vec<u64> =
         blocks.iter().map(|(start, ..)| *start).filter(|it| heap.contains(it)).collect();
     known.sort_unstable();
-    if let Some(early) = arena.early(memory, &heap, &known) {
-        blocks.extend(early.into_iter().map(|(start, size)| (start, size, 0)));
+    let Some(Walked { early, placed }) = arena.walk(memory, &heap, &known, doubtful) else { return };
+    for (block, at) in placed {
+        if let Some((start, size, _)) = blocks.get_mut(block) {
+            *start = at;
+            *size = size.saturating_sub(HALF);
+        }
     }
+    blocks.extend(early.into_iter().map(|(start, size)| (start, size, 0)));
+}
+
+/// What the chunks of the main heap tell.
+struct Walked {
+    /// Address and bytes of each chunk in use that the agent does not know.
+    early: Vec<(u64, u64)>,
+    /// Numbers of doubtful blocks, and where they begin.
+    placed: Vec<(usize, u64)>,
 }
 
 struct Arena {
@@ -94,9 +113,16 @@ impl Arena {
         })
     }
 
-    /// Address and bytes of each such chunk; `None`: the heap does not have this layout.
-    fn early(&self, memory: &dyn Memory, heap: &Range<u64>, known: &[u64]) -> Option<Vec<(u64, u64)>> {
+    /// `None`: the heap does not have this layout.
+    fn walk(
+        &self,
+        memory: &dyn Memory,
+        heap: &Range<u64>,
+        known: &[u64],
+        doubtful: &HashMap<u64, usize>,
+    ) -> Option<Walked> {
         let mut reader = Reader::new(memory);
+        let mut placed = Vec::new();
         let (mut in_use, mut caches) = (Vec::new(), Vec::new());
         let mut known = known.iter().copied().peekable();
         let mut at = heap.start;
@@ -109,7 +135,10 @@ impl Arena {
             let is_in_use = reader.word(next.checked_add(WORD)?)? & 1 != 0;
             let start = at + HEAD;
             while known.next_if(|known| *known < start).is_some() {}
-            if is_in_use && known.peek() != Some(&start) {
+            // Chunks are at least a granule apart, so no other block begins half a granule before this one.
+            if let Some(block) = [start, start - HALF].into_iter().find_map(|at| doubtful.get(&at)) {
+                placed.push((*block, start));
+            } else if is_in_use && known.peek() != Some(&start) {
                 if size == CACHE_CHUNK && is_cache(memory, start) {
                     caches.push(start);
                 } else {
@@ -133,7 +162,7 @@ impl Arena {
             follow(memory, first, HEAD, &mut free);
         }
         in_use.retain(|(start, _)| !free.contains(start));
-        Some(in_use)
+        Some(Walked { early: in_use, placed })
     }
 }
 
@@ -243,12 +272,17 @@ mod tests {
         image.put(fast, &[fast >> 12]);
         image.put(lists - 0x10, &[at]);
         let mut blocks = vec![(known, 20, 7)];
-        add_early(&image, &maps, &mut blocks);
+        add_early(&image, &maps, &mut blocks, &HashMap::new());
         assert_eq!(blocks, [(known, 20, 7), (early, 0x28, 0), (last, 0x58, 0), (large, 0x288, 0)]);
+        // Of two blocks it is not known in which half of their granules they begin.
+        let mut blocks = vec![(early - HALF, 40 + HALF, 8), (known, 20 + HALF, 7)];
+        let doubtful = HashMap::from([(early - HALF, 0), (known, 1)]);
+        add_early(&image, &maps, &mut blocks, &doubtful);
+        assert_eq!(blocks, [(early, 40, 8), (known, 20, 7), (last, 0x58, 0), (large, 0x288, 0)]);
         // With one invalid size, nothing is trusted.
         image.put(early - 8, &[0x31_0001]);
         let mut blocks = Vec::new();
-        add_early(&image, &maps, &mut blocks);
+        add_early(&image, &maps, &mut blocks, &HashMap::new());
         assert_eq!(blocks, []);
     }
 }

@@ -99,6 +99,10 @@ const CONTROL_BYTES: u64 = 0x900;
 const HEAP_BYTES: u64 = 64 << 20;
 /// Larger mappings are not searched for control blocks.
 const LARGE: u64 = 256 << 20;
+/// glibc puts a thread's control block at most this far before the end of the stack that it has mapped for the thread.
+const NEAR_END: u64 = 64 << 10;
+/// In a control block: no such thread runs any more.
+const ENDED: u32 = 0;
 
 impl Roots {
     /// Makes roots from these, in the order in which they are searched.
@@ -225,7 +229,7 @@ impl Finder<'_> {
         // Also the part of a stack below its stack pointer.
         let pointers = self.process.threads.iter().filter_map(|thread| thread.stack_pointer);
         let below = pointers.filter_map(|pointer| self.mapping(pointer).map(|m| m.range.start..pointer));
-        let tables = blocks.tables().iter().cloned();
+        let tables = blocks.tables().iter().cloned().chain(self.ended());
         let taken: Vec<Range<u64>> = known.into_iter().chain(modules).chain(below).chain(tables).collect();
         for mapping in self.process.mappings.iter().filter(|m| is_private_data(m)) {
             let is_heap = mapping.name == "[heap]" || self.is_heap(mapping);
@@ -247,6 +251,38 @@ impl Finder<'_> {
                 self.roots.push(Root { ranges, kind, turn: Turn::Mapped });
             }
         }
+    }
+
+    /// The stacks of ended threads, up to their control blocks (which have the threads' results). glibc keeps them for
+    /// later threads; nobody may use what is left in them.
+    fn ended(&self) -> impl Iterator<Item = Range<u64>> {
+        let guarded = self.process.mappings.windows(2).filter_map(|pair| {
+            let [guard, stack] = pair else { return None };
+            let is_anonymous = |m: &Mapping| !m.of_file && m.name.is_empty();
+            let is_guard = !guard.writable && !guard.executable && guard.range.end == stack.range.start;
+            let is_both = is_guard && is_private_data(stack) && is_anonymous(guard) && is_anonymous(stack);
+            (is_both && !self.is_heap(stack)).then_some(&stack.range)
+        });
+        guarded.filter_map(|stack| {
+            let near_end = stack.end.saturating_sub(NEAR_END).max(stack.start)..stack.end;
+            let block = control_block(self.memory, near_end, ENDED)?;
+            self.has_stack(block, stack).then_some(stack.start..block)
+        })
+    }
+
+    /// Does this control block have the position of this stack: where it starts with its guard, its bytes, and those of
+    /// the guard? (A stack that the program has made itself, and may use for something else, has no guard of glibc's.)
+    fn has_stack(&self, block: u64, stack: &Range<u64>) -> bool {
+        let mut reader = Reader::new(self.memory);
+        let places = (0..CONTROL_BYTES / WORD).map(|word| block.saturating_add(WORD * word));
+        let words: Vec<u64> = places.map_while(|at| reader.word(at)).collect();
+        words.windows(3).any(|words| {
+            let [start, bytes, guard] = *words else { return false };
+            let end = start.checked_add(bytes);
+            guard != 0
+                && start.checked_add(guard) == Some(stack.start)
+                && end.is_some_and(|end| (block..=stack.end).contains(&end))
+        })
     }
 
     fn mapping(&self, address: u64) -> Option<&Mapping> {
@@ -306,6 +342,41 @@ mod tests {
     use super::*;
     use crate::maps::parse_maps;
     use crate::maps::tests::Image;
+
+    /// Regression: an address in the stack of a thread that had ended held a lost block.
+    #[test]
+    fn what_is_left_in_the_stack_of_an_ended_thread_is_no_root() {
+        let maps = parse_maps(
+            "5f000-60000 ---p 0 0:0 0\n\
+             60000-64000 rw-p 0 0:0 0\n\
+             6f000-70000 ---p 0 0:0 0\n\
+             70000-74000 rw-p 0 0:0 0\n\
+             80000-84000 rw-p 0 0:0 0\n",
+        );
+        let roots = |thread: u64, stack: [u64; 3]| {
+            let mut image = Image::default();
+            for at in
+                [0x60000..0x64000_u64, 0x70000..0x74000, 0x80000..0x84000].into_iter().flatten().step_by(8)
+            {
+                image.put(at, &[0]);
+            }
+            image.put(0x73000, &[0x73000, 0, 0x73000]);
+            image.put(0x732d0, &[thread]);
+            image.put(0x73690, &stack);
+            let process =
+                Process { mappings: &maps, modules: &[], threads: &[], thread_local: &[], is_glibc: true };
+            let roots = Roots::find(&image, &process, &Blocks::of(Vec::new()).unwrap());
+            roots.0.into_iter().flat_map(|root| root.ranges).collect::<Vec<_>>()
+        };
+        let all = [0x60000..0x64000, 0x70000..0x74000, 0x80000..0x84000];
+        let ended = [0x60000..0x64000, 0x73000..0x74000, 0x80000..0x84000];
+        let stack = [0x6f000, 0x5000, 0x1000];
+        assert_eq!(roots(0, stack), ended);
+        assert_eq!(roots(0, [0x6f000, 0x4a00, 0x1000]), ended, "other memory is mapped right behind it");
+        assert_eq!(roots(77, stack), all, "a thread that runs, but was not listed");
+        assert_eq!(roots(0, [0x70000, 0x4000, 0]), all, "the program has made this stack");
+        assert_eq!(roots(0, [0x6f000, 0x6000, 0x1000]), all, "it does not end there");
+    }
 
     fn module(start: u64, end: u64, path: &str) -> Module {
         Module { start, end, bias: start, path: path.to_owned(), build_id: Vec::new() }
