@@ -19,7 +19,7 @@ mod users;
 pub(super) use again::{
     cannot_run_again, elapsed, forget, keep_output, no_room, options_of, outcome, silent,
 };
-pub(super) use budget::Budget;
+pub(super) use budget::{Budget, Waited};
 pub(super) use context::{Context, Stopped};
 pub(super) use interrupt::Interrupts;
 pub(super) use kept::KeptFiles;

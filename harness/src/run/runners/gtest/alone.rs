@@ -17,7 +17,7 @@ use crate::exit::ExpectedError;
 use crate::proc_fs;
 use crate::recorder::Process;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Rest, RunState, Settle, Stopped,
+    Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Rest, RunState, Settle, Stopped, Waited,
     cannot_run_again, elapsed, of_programs, options_of, silent, supervise,
 };
 use crate::run::runners::framework::Suite;
@@ -29,10 +29,11 @@ use crate::suite::gtest::{self, Repeat};
 const LEAST_COUNTED_PART: u32 = 10;
 
 /// How long a test is repeated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Lasts {
-    /// Until it is known whether it leaks, but no longer than this once it ran as often as the policy asks.
-    NoLonger(Duration),
+    /// Until it is known whether it leaks, but no longer than this once it ran as often as the policy asks. Tells how
+    /// long it waited for a processor.
+    NoLonger(Duration, Waited),
     /// For its share of a hunt.
     Hunt(HuntTime),
 }
@@ -122,9 +123,10 @@ fn job(
             Confirmation::new(&policy, &name, &test).with_descriptors(proc_fs::most_descriptors());
         let confirmation = match lasts {
             Lasts::Hunt(time) => confirmation.hunting(time),
-            Lasts::NoLonger(_) => confirmation,
+            Lasts::NoLonger(..) => confirmation,
         };
-        let (test, settle, last) = (test.clone(), Settle::new(settles), Last::new(holders));
+        let (test, lasts) = (test.clone(), lasts.clone());
+        let (settle, last) = (Settle::new(settles), Last::new(holders));
         let (rest, starvation) = (Rest::of(process), Starvation::of(process, policy.min_run));
         Confirming { test, confirmation, lasts, began, settle, rest, starvation, last }
     });
@@ -154,12 +156,20 @@ struct Starvation {
     cpu_before_ns: Option<u64>,
     /// Until then nothing depends on the time, so nothing is read from /proc.
     counts_after: Duration,
+    told: Duration,
 }
 
 impl Starvation {
     fn of(process: &Process, counts_after: Duration) -> Self {
         let pid = process.visible.then_some(process.hello.pid);
-        Self { pid, before: starved(pid), cpu_before_ns: None, counts_after }
+        Self { pid, before: starved(pid), cpu_before_ns: None, counts_after, told: Duration::ZERO }
+    }
+
+    /// By how much `waited`, from the beginning, exceeds what was told before.
+    fn more(&mut self, waited: Duration) -> Duration {
+        let more = waited.saturating_sub(self.told);
+        self.told += more;
+        more
     }
 
     fn worked(&mut self, elapsed: Duration, record: &ProcessRecord) -> Duration {
@@ -199,13 +209,19 @@ impl Orders for Confirming {
         }
         let elapsed = match self.lasts {
             Lasts::Hunt(_) => self.began.elapsed(),
-            Lasts::NoLonger(_) => elapsed(record),
+            Lasts::NoLonger(..) => elapsed(record),
         };
-        // What does not change is no cache that fills, so it needs no more executions on a busy machine.
-        let may_be_cache = matches!(self.lasts, Lasts::NoLonger(_)) && self.confirmation.has_changed();
-        let counted = if may_be_cache { self.starvation.worked(elapsed, record) } else { elapsed };
+        let counted = match &self.lasts {
+            // What does not change is no cache that fills, so it needs no more executions on a busy machine.
+            Lasts::NoLonger(_, waited) if self.confirmation.has_changed() => {
+                let counted = self.starvation.worked(elapsed, record);
+                waited.add(self.starvation.more(elapsed.saturating_sub(counted)));
+                counted
+            }
+            Lasts::NoLonger(..) | Lasts::Hunt(_) => elapsed,
+        };
         let next = self.confirmation.observe(record, counted);
-        let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
+        let is_over = matches!(self.lasts, Lasts::NoLonger(most, _) if elapsed >= most);
         // A test that has begun may need only a few more executions for a verdict, so it first runs its minimum.
         let stops = next == Next::Stop || is_over && self.confirmation.ran_its_least() || self.rest.is_over();
         if !stops || self.rest.begins(&self.test, record) {

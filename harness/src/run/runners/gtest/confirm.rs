@@ -277,8 +277,8 @@ async fn one(
 ) -> Result<ConfirmationFacts, Stopped> {
     let Open { suite, tests, budget, .. } = open;
     let (suite, test): (&Suite, &str) = (suite, &suspect.test);
-    let lasts = Lasts::NoLonger(most);
-    let alone = match alone(context, suite, (test, suspect.record), tests, lasts, show).await? {
+    let lasts = |most| Lasts::NoLonger(most, budget.borrow().waited());
+    let alone = match alone(context, suite, (test, suspect.record), tests, lasts(most), show).await? {
         Ok(done) => kept(context, test, done, finished)?,
         Err(facts) => return Ok(facts),
     };
@@ -303,7 +303,7 @@ async fn one(
     };
     let most = company::most(suite).min(share);
     let with_more =
-        match repeat(context, (suite, process), (test, &filter), Lasts::NoLonger(most), show).await? {
+        match repeat(context, (suite, process), (test, &filter), lasts(most), show).await? {
             Ok(done) => kept(context, test, done, finished)?,
             Err(facts) => return Ok(facts),
         };
