@@ -1,9 +1,9 @@
 //! Android: the system attaches an agent without options, so the agent looks for them.
 //!
 //! Data flow: the text of the entry is the options, or names a file or a data folder → else the environment (`wrap.sh`)
-//! → else the file `memgate.options` ([`places`]) → then single options from system properties `debug.memgate.*`. adb's
-//! shell may set these properties and every app may read them, so they count only if `debug.memgate.package` names this
-//! app.
+//! → else the file `memgate.options` ([`places`]; one that a harness left behind does not count) → then single options
+//! from system properties `debug.memgate.*`. adb's shell may set these properties and every app may read them, so they
+//! count only if `debug.memgate.package` names this app.
 
 use std::ffi::CString;
 
@@ -79,13 +79,23 @@ fn from_path(path: &str) -> Option<String> {
     if path.is_empty() {
         return None;
     }
-    std::fs::read_to_string(path).or_else(|_a_folder| std::fs::read_to_string(places::in_data(path))).ok()
+    // A folder cannot be read.
+    written_in(path).or_else(|| written_in(&places::in_data(path)))
 }
 
 fn from_files() -> Option<String> {
     let library = process::path_of(package as fn() -> String as usize);
     let files = places::option_files(&library, &package(), process::user_id());
-    files.iter().find_map(|file| std::fs::read_to_string(file).ok())
+    files.iter().find_map(|file| written_in(file))
+}
+
+/// The options of a file. If its harness was killed, nobody removed it.
+fn written_in(file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let written = std::fs::metadata(file).and_then(|about| about.modified());
+    // A clock that was set back gives no age.
+    let age = written.ok().and_then(|at| at.elapsed().ok());
+    (!places::is_left_behind(&parse(text.trim_end()), age)).then_some(text)
 }
 
 /// Adds data that the text did not contain: the app's name, and the options from properties.

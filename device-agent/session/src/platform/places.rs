@@ -1,8 +1,14 @@
 //! Computes where an app's agent looks for its options: paths and names, derived from what the process knows about
-//! itself. Pure functions.
+//! itself, and whether a file still counts. Pure functions.
+
+use std::time::Duration;
+
+use memgate_wire::options::Options;
 
 /// Name of the file with the options, in an app's `code_cache`.
 const FILE: &str = "memgate.options";
+/// The harness writes its file just before it starts the app. It waits less than a minute for the device and the app.
+const COUNTS_FOR: Duration = Duration::from_secs(600);
 /// Number of user ids per user of the device.
 const IDS_PER_USER: u32 = 100_000;
 
@@ -50,6 +56,12 @@ pub(crate) fn option_files(library: &str, package: &str, user_id: u32) -> Vec<St
 /// The file in this data folder.
 pub(crate) fn in_data(folder: &str) -> String {
     format!("{}/code_cache/{FILE}", folder.trim_end_matches('/'))
+}
+
+/// Were these options of a file written by a harness that no longer waits for the app? The app would wait for it at
+/// each start. Users write files without a harness, which count for ever.
+pub(crate) fn is_left_behind(options: &Options, age: Option<Duration>) -> bool {
+    options.harness && age.is_some_and(|age| age > COUNTS_FOR)
 }
 
 /// Is this text of an entry itself the options, and not a path?
@@ -107,6 +119,21 @@ mod tests {
         assert_eq!(option_files(library, "com.example.app", 1_010_123), data);
         assert!(option_files("libmemgate_agent.so", "", 0).is_empty());
         assert!(option_files("", "../../x", 0).is_empty(), "a name is no path");
+    }
+
+    #[test]
+    fn a_file_of_a_harness_that_was_killed_counts_for_ten_minutes_only() {
+        for (text, seconds, left_behind) in [
+            ("harness=1;carrier=app", Some(599), false),
+            ("harness=1;carrier=app", Some(601), true),
+            // The clock was set back.
+            ("harness=1;carrier=app", None, false),
+            // Without adb, somebody wrote the file once.
+            ("dir=/sdcard/x", Some(86_400), false),
+        ] {
+            let (options, age) = (super::super::parse(text), seconds.map(Duration::from_secs));
+            assert_eq!(is_left_behind(&options, age), left_behind, "{text} {seconds:?}");
+        }
     }
 
     #[test]

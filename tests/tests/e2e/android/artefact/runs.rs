@@ -5,7 +5,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use memgate_e2e::samples::successful;
 use memgate_e2e::{Project, repository, skip_without};
@@ -57,6 +57,36 @@ fn another_process_of_the_app_does_not_wait_for_the_harness_when_it_starts() {
     let began = Instant::now();
     assert_eq!(successful(&mut remote), "done\n");
     assert!(began.elapsed() < WAIT);
+}
+
+#[test]
+fn an_app_ignores_the_options_of_a_harness_that_was_killed_long_ago() {
+    const WAIT: Duration = Duration::from_secs(30);
+    let Some(library) = library() else { return };
+    let project = Project::new("android-artefact-left-behind");
+    let app = app(&project);
+    let cache = project.folder().join("com.example.app/code_cache");
+    std::fs::create_dir_all(&cache).unwrap();
+    let (delivered, options) = (cache.join("libmemgate_agent.so"), cache.join("memgate.options"));
+    std::fs::copy(library, &delivered).unwrap();
+    let frames = project.folder().join("frames");
+    std::fs::create_dir(&frames).unwrap();
+    // The number of streams after a start of the app with such a file.
+    let starts = |more: &str, age: u64| {
+        std::fs::write(&options, format!("dir={};package=com.example.app;{more}\n", frames.display()))
+            .unwrap();
+        let file = std::fs::File::options().write(true).open(&options).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        let mut app = Command::new(&app);
+        app.env("LD_PRELOAD", &delivered).env("LD_LIBRARY_PATH", project.folder()).arg0("com.example.app");
+        assert_eq!(successful(&mut app), "done\n");
+        std::fs::read_dir(&frames).unwrap().count()
+    };
+    let began = Instant::now();
+    assert_eq!(starts(&format!("harness=1;wait_ms={}", WAIT.as_millis()), 11 * 60), 0, "left behind");
+    assert!(began.elapsed() < WAIT);
+    assert_eq!(starts("harness=1;wait_ms=1", 5), 1, "of a harness that waits");
+    assert_eq!(starts("wait_ms=0", 11 * 60), 2, "of a user without a harness");
 }
 
 #[test]
