@@ -338,11 +338,9 @@ impl<'a> Work<'a> {
         let (library_leaks, leaks) = leaks.into_iter().partition(|leak| leak.library.is_some());
         let more = if grouped { searched.more } else { 0 };
         let mut odd = dump.odd.clone();
-        for (kind, _, at) in graph.odd.iter() {
-            odd.add(kind, at);
-        }
+        odd.add_all(&graph.odd);
         if self.follow.exhausted.get() {
-            odd.add(crate::read::Odd::Collections, 0);
+            odd.add_found_later(crate::read::Odd::Collections, 1);
         }
         Ok(Analysis {
             about: self.about(searched, &odd),

@@ -409,8 +409,8 @@ impl<'a> Pass<'a> {
     fn finish(mut self, bytes: u64, whole: u64) -> Result<Index, ReadError> {
         let (ids, again) =
             std::mem::replace(&mut self.marks, Marks::new(4)).seal().ok_or(ReadError::TooMany)?;
-        for _ in 0..again.min(1) {
-            self.odd.add(Odd::SameId, 0);
+        if again > 0 {
+            self.odd.add_found_later(Odd::SameId, again);
         }
         for class in &mut self.classes {
             class.above = self.by_id.get(&class.super_id).copied().filter(|_| class.super_id != 0);
@@ -427,10 +427,12 @@ impl<'a> Pass<'a> {
         let mut classless = Tally::default();
         for at in self.tally_of.into_values() {
             let tally = self.tallies[index(at)];
-            self.odd.add(Odd::NoClass, 0);
             classless.count += tally.count;
             classless.bytes = classless.bytes.saturating_add(tally.bytes);
             classless.largest = classless.largest.max(tally.largest);
+        }
+        if classless.count > 0 {
+            self.odd.add_found_later(Odd::NoClass, classless.count);
         }
         let class = self.classes.iter().find(|class| class.name == "java.lang.Class");
         let class_bytes = class.map_or(0, |class| u64::from(class.instance_bytes));
@@ -483,7 +485,7 @@ impl Index {
                     Some(depth) if depth < DEEPEST => depth + 1,
                     Some(_) => {
                         self.classes[*child].above = None;
-                        self.odd.add(Odd::Hierarchy, 0);
+                        self.odd.add_found_later(Odd::Hierarchy, 1);
                         1
                     }
                     None => 1,

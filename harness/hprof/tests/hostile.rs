@@ -159,7 +159,7 @@ fn classes_above_themselves_end() {
     let at = bytes.windows(8).rposition(|id| id == b.to_be_bytes()).unwrap();
     bytes[at..at + 8].copy_from_slice(&a.to_be_bytes());
     let dump = everything(bytes).unwrap();
-    assert!(dump.odd.iter().any(|(odd, _, _)| odd == Odd::Hierarchy));
+    assert!(dump.odd.kinds().any(|odd| odd == Odd::Hierarchy));
 }
 
 /// The object in place of the elements of a list has a field that is null.
@@ -225,10 +225,37 @@ fn a_class_with_the_id_of_an_instance_is_no_class() {
     dump.sticky(twice);
     let read = everything(dump.finish()).unwrap();
     assert_eq!(read.objects(), 20_001);
-    assert!(read.odd.iter().any(|(odd, _, _)| odd == Odd::SameId));
+    assert!(read.odd.kinds().any(|odd| odd == Odd::SameId));
     let heap = heap(&dump, &Rules::default());
     let twice = heap.dump.object(twice).unwrap();
     assert_eq!((heap.graph.kind(twice), heap.graph.references(twice).len()), (Kind::Unknown, 0));
+}
+
+#[test]
+fn objects_whose_class_is_missing_are_counted_and_no_place_is_made_up() {
+    let mut dump = Dump::jvm();
+    for n in 0..3 {
+        let missing = dump.room();
+        dump.instance_at(0x1000 + n * 8, missing, &[]);
+    }
+    let told: Vec<String> = everything(dump.finish()).unwrap().odd.sentences().collect();
+    assert_eq!(told, ["3 times: an instance of a class that is not in the dump"]);
+}
+
+#[test]
+fn an_analysis_counts_what_is_odd_as_often_as_it_is_there() {
+    let mut dump = Dump::jvm();
+    let node = dump.class("Node", &[("next", REF)]);
+    // Four without the field of their class.
+    let nodes = [(); 4].map(|()| dump.instance(node, &[]));
+    let held = dump.objects(&nodes);
+    dump.root("Holder", &[("nodes", Ref(held))]);
+    let question = Question { wanted: vec!["Node".to_owned()], only_wanted: true, ways: 0 };
+    let analysis =
+        heap(&dump, &Rules::default()).analyse(&Rules::default(), &question, &|_, _, _| ()).unwrap();
+    let [told] = analysis.about.odd.as_slice() else { panic!("{:?}", analysis.about.odd) };
+    let short = "and 3 more: an instance shorter than its class: its references are left out";
+    assert!(told.ends_with(short), "{told}");
 }
 
 fn heap(dump: &Dump, rules: &Rules) -> Heap {

@@ -1,4 +1,4 @@
-//! Oddities of a dump: each kind is reported once, with its first place and its count.
+//! Oddities of a dump: each kind is reported once, with its first place, if that is known, and its count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,18 +73,42 @@ impl fmt::Display for Odd {
 
 /// All oddities: one entry per kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Oddities(BTreeMap<Odd, (u64, u64)>);
+pub struct Oddities(BTreeMap<Odd, Seen>);
+
+/// How often, and where first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    count: u64,
+    at: Option<u64>,
+}
 
 impl Oddities {
     /// Adds an oddity at byte `at`.
     pub fn add(&mut self, odd: Odd, at: u64) {
-        let entry = self.0.entry(odd).or_insert((0, at));
-        entry.0 = entry.0.saturating_add(1);
+        self.join(odd, Seen { count: 1, at: Some(at) });
     }
 
-    /// Kind, count, first place.
-    pub fn iter(&self) -> impl Iterator<Item = (Odd, u64, u64)> + '_ {
-        self.0.iter().map(|(odd, (count, at))| (*odd, *count, *at))
+    /// Adds `count` oddities that are found when the file has been read: their places are not known.
+    pub(crate) fn add_found_later(&mut self, odd: Odd, count: u64) {
+        self.join(odd, Seen { count, at: None });
+    }
+
+    /// Adds those of another pass.
+    pub(crate) fn add_all(&mut self, others: &Self) {
+        for (odd, seen) in &others.0 {
+            self.join(*odd, *seen);
+        }
+    }
+
+    fn join(&mut self, odd: Odd, more: Seen) {
+        let Seen { count, at } = self.0.entry(odd).or_default();
+        *count = count.saturating_add(more.count);
+        *at = at.or(more.at);
+    }
+
+    /// The kinds that were seen.
+    pub fn kinds(&self) -> impl Iterator<Item = Odd> + '_ {
+        self.0.keys().copied()
     }
 
     /// Is a part of the heap missing?
@@ -101,9 +125,11 @@ impl Oddities {
 
     /// Each oddity as a sentence without a full stop.
     pub fn sentences(&self) -> impl Iterator<Item = String> + '_ {
-        self.iter().map(|(odd, count, at)| match count {
-            1 => format!("byte {at}: {odd}"),
-            more => format!("byte {at} and {} more: {odd}", more.saturating_sub(1)),
+        self.0.iter().map(|(odd, Seen { count, at })| match (count, at) {
+            (1, Some(at)) => format!("byte {at}: {odd}"),
+            (_, Some(at)) => format!("byte {at} and {} more: {odd}", count.saturating_sub(1)),
+            (1, None) => odd.to_string(),
+            (_, None) => format!("{count} times: {odd}"),
         })
     }
 }
