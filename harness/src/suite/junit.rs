@@ -335,24 +335,43 @@ fn own_options(jvm: &JvmInfo, environment: &[(OsString, OsString)]) -> Vec<Strin
     options
 }
 
-/// Splits the options in a variable like the virtual machine does: at white space outside of quotes.
+/// Splits the options in a variable like the virtual machine does, and takes their quotes away.
 fn split_options(value: &str) -> Vec<String> {
-    let mut options = vec![String::new()];
-    let mut quote = None;
-    for c in value.chars() {
-        match (quote, c) {
-            (Some(open), c) if open == c => quote = None,
-            (None, '"' | '\'') => quote = Some(c),
-            (None, c) if c.is_whitespace() => options.push(String::new()),
-            (_, c) => {
-                if let Some(last) = options.last_mut() {
-                    last.push(c);
-                }
+    let unquoted = |written: &str| {
+        let mut option = String::new();
+        let mut quote = None;
+        for c in written.chars() {
+            match quote {
+                Some(open) if open == c => quote = None,
+                None if is_quote(c) => quote = Some(c),
+                _ => option.push(c),
             }
         }
-    }
-    options.retain(|option| !option.is_empty());
-    options
+        option
+    };
+    let options = written_options(value).into_iter().map(unquoted);
+    options.filter(|option| !option.is_empty()).collect()
+}
+
+/// The options in a variable as they are written there, with their quotes: white space outside of quotes is between
+/// them.
+fn written_options(value: &str) -> Vec<&str> {
+    let mut quote = None;
+    let between = |c: char| {
+        match quote {
+            Some(open) if open == c => quote = None,
+            None if is_quote(c) => quote = Some(c),
+            None => return c.is_whitespace(),
+            Some(_) => {}
+        }
+        false
+    };
+    value.split(between).filter(|written| !written.is_empty()).collect()
+}
+
+/// Whether the virtual machine takes this character for a quote.
+const fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'')
 }
 
 /// The task that Gradle (6 or later) started this worker for. Its temporary folder is `build/tmp/TASK/work`.
@@ -402,9 +421,24 @@ fn without_ours(environment: &[(OsString, OsString)], our_option: &OsStr) -> Vec
     let kept = environment.iter().filter(|(name, _)| name != OPTIONS_VARIABLE);
     kept.filter_map(|(name, value)| {
         let value = if name == TOOL_OPTIONS { without_option(value, our_option)? } else { value.clone() };
+        let value = if VARIABLES.iter().any(|v| name == v) { without_tools(value)? } else { value };
         Some((name.clone(), value))
     })
     .collect()
+}
+
+/// The value of one of [`VARIABLES`] without the options of tools; `None`: it had no others. The others stay as they
+/// are written. A value that is not UTF-8 stays whole.
+fn without_tools(value: OsString) -> Option<OsString> {
+    let Some(text) = value.to_str() else { return Some(value) };
+    let written = written_options(text);
+    let is_kept = |written: &&str| !split_options(written).iter().any(|option| is_of_a_tool(option));
+    let kept: Vec<&str> = written.iter().copied().filter(is_kept).collect();
+    match (kept.len() == written.len(), kept.is_empty()) {
+        (true, _) => Some(value),
+        (false, true) => None,
+        (false, false) => Some(kept.join(" ").into()),
+    }
 }
 
 /// The system properties that the build set, as options after those it gave. A property that it set later, as Surefire
@@ -432,10 +466,18 @@ fn set_by_build(jvm: &JvmInfo) -> impl Iterator<Item = (&str, &str, bool)> {
     })
 }
 
-/// Whether an option is dropped: debuggers and profilers, what would write the build's recordings, logs and coverage
-/// again, commands for the end of memory, options that the launcher has itself.
+/// Whether an option of the command line is dropped: those of tools, and those that the launcher has itself.
 fn is_left_out(option: &str) -> bool {
-    const NOT_OURS: [&str; 11] = [
+    const OF_THE_LAUNCHER: [&str; 3] = ["-Djava.class.path=", "-Dsun.java.", "-Djdk.module.main"];
+    OF_THE_LAUNCHER.iter().any(|start| option.starts_with(start))
+        || !option.starts_with('-')
+        || is_of_a_tool(option)
+}
+
+/// Whether an option is dropped wherever the build gives it: debuggers and profilers, what would write the build's
+/// recordings, logs, heap dumps and coverage again, commands for the end of memory.
+fn is_of_a_tool(option: &str) -> bool {
+    const NOT_OURS: [&str; 10] = [
         "-agentlib:",
         "-agentpath:",
         "-Xrun",
@@ -444,9 +486,8 @@ fn is_left_out(option: &str) -> bool {
         "-Xlog:",
         "-Xloggc:",
         "-XX:OnOutOfMemoryError=",
-        "-Djava.class.path=",
-        "-Dsun.java.",
-        "-Djdk.module.main",
+        "-XX:+HeapDump",
+        "-XX:HeapDumpPath=",
     ];
     // JaCoCo; Kover, which was the agent of IntelliJ.
     const OF_COVERAGE: [&str; 3] = ["jacoco", "kover", "intellij-coverage"];
@@ -456,7 +497,6 @@ fn is_left_out(option: &str) -> bool {
         OF_COVERAGE.iter().any(|tool| name.contains(tool))
     };
     NOT_OURS.iter().any(|start| option.starts_with(start))
-        || !option.starts_with('-')
         || option.strip_prefix("-javaagent:").is_some_and(is_of_coverage)
 }
 
@@ -526,6 +566,8 @@ mod tests {
             "-Xlog:gc*:file=/p/gc.log",
             "-XX:+ExitOnOutOfMemoryError",
             "-XX:OnOutOfMemoryError=kill -9 %p",
+            "-XX:+HeapDumpOnOutOfMemoryError",
+            "-XX:HeapDumpPath=/p/dumps",
             "-Djava.class.path=/x.jar",
         ];
         let properties = [
@@ -544,9 +586,14 @@ mod tests {
         ];
         let jvm =
             JvmInfo { vm_arguments: options.iter().map(|&o| o.to_owned()).collect(), ..jvm(&properties) };
-        let environment: [(OsString, OsString); 3] = [
-            ("JAVA_TOOL_OPTIONS".into(), "-Du=1 -agentpath:/a.so=/o".into()),
+        // Options of tools are left out here, too; the others stay as they are written.
+        let recorded = "-Du=1 -XX:StartFlightRecording=filename='/p/two words.jfr' -agentpath:/a.so=/o";
+        let opened = "\"-XX:+HeapDumpOnOutOfMemoryError\" --add-opens a/b=ALL-UNNAMED -Xlog:gc";
+        let environment: [(OsString, OsString); 5] = [
+            ("JAVA_TOOL_OPTIONS".into(), recorded.into()),
             ("_JAVA_OPTIONS".into(), "'-Dtext=two words'".into()),
+            ("JDK_JAVA_OPTIONS".into(), opened.into()),
+            ("GRADLE_OPTS".into(), "-Xlog:gc".into()),
             ("HOME".into(), "/h".into()),
         ];
         let hello = hello();
@@ -592,9 +639,12 @@ mod tests {
         let want = [
             ("JAVA_TOOL_OPTIONS".into(), "-Du=1".into()),
             ("_JAVA_OPTIONS".into(), "'-Dtext=two words'".into()),
+            ("JDK_JAVA_OPTIONS".into(), "--add-opens a/b=ALL-UNNAMED".into()),
+            ("GRADLE_OPTS".into(), "-Xlog:gc".into()),
             ("HOME".into(), "/h".into()),
         ];
         assert_eq!(launch.environment, Environment::Exactly(want.to_vec()));
+        assert_eq!(without_tools("-Xlog:gc -Xdebug".into()), None, "the variable had nothing else");
     }
 
     #[test]

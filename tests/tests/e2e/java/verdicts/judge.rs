@@ -158,9 +158,13 @@ fn a_leak_that_fills_the_heap_is_named_with_the_error() {
         let clean = class("class CleanTest { @Test void isClean() { } }");
         let sources = [("BigTest", &*big), ("CleanTest", &*clean)];
         let project = junit::project("judge-big", &jdk, &sources);
-        // The build's own wish for the end of memory does not end the repetitions.
-        let run = junit::run(&project, &jdk, &["-Xmx128m", "-XX:+ExitOnOutOfMemoryError"]);
+        // The build's own wish for the end of memory does not end the repetitions, nor do these write a dump.
+        let dump = project.folder().join("tests.hprof");
+        let to_dump = format!("-XX:HeapDumpPath={}", dump.display());
+        let end = ["-XX:+ExitOnOutOfMemoryError", "-XX:+HeapDumpOnOutOfMemoryError", &to_dump];
+        let run = junit::run(&project, &jdk, &[&["-Xmx128m"][..], &end].concat());
         run.ends_with(1);
+        assert!(!dump.exists(), "of a repetition: {run}");
         let leaks = run.test("com.example.BigTest.leaks");
         assert_eq!(leaks.verdict, Verdict::Fail, "{run}");
         for told in
