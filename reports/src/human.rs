@@ -119,8 +119,16 @@ pub(crate) fn told_of_shard(shard: &Shard) -> String {
 
 fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let survivors = suite.tests.iter().filter(|test| test.confirmed || left_something(test)).count();
-    let survivors =
-        if survivors == 0 { "none with survivors".to_owned() } else { format!("{survivors} with survivors") };
+    // A test that was not measured may have left something.
+    let unknown = suite.tests.iter().filter(|test| test.verdict == Verdict::Error && !test.confirmed);
+    let unknown = unknown.filter(|test| !left_something(test)).count();
+    let survivors = match (survivors, unknown) {
+        (0, 0) if tests_of(suite) == 0 => String::new(),
+        (0, 0) => ", none with survivors".to_owned(),
+        (0, _) => format!(", {unknown} not measured"),
+        (_, 0) => format!(", {survivors} with survivors"),
+        _ => format!(", {survivors} with survivors, {unknown} not measured"),
+    };
     let boundary = match suite.boundary {
         BoundaryQuality::Exact => "",
         BoundaryQuality::Class => ", boundaries of classes only",
@@ -134,7 +142,7 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     };
     let (name, tests) = (visible(&suite.name), format_number_of(tests_of(suite), "test"));
     let line = format!(
-        "{name:column$}  {tests}  screened {times}in {:.1} s, {survivors}{boundary}\n",
+        "{name:column$}  {tests}  screened {times}in {:.1} s{survivors}{boundary}\n",
         suite.screened_s
     );
     let cost = suite.screen_cost.as_ref().map_or_else(String::new, |cost| {
