@@ -41,6 +41,7 @@ pub(super) fn router(board: Arc<Board>, options: Arc<Options>, readers: Readers)
         .route("/api/v1/projects/{project}/live/events", get(events))
         .route("/static/live.js", get(script))
         .layer(from_fn_with_state(readers, reader::read))
+        .layer(from_fn_with_state((Arc::clone(&options), reader::READING), reader::in_time))
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(live))
 }

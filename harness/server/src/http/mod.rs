@@ -80,7 +80,7 @@ pub async fn serve(
     let uploads = ingest::router(store.clone(), Arc::clone(&options), limits, Arc::clone(&grants), shared);
     let readers =
         Readers { store: store.clone(), options: Arc::clone(&options), grants: Arc::clone(&grants) };
-    let router = routes::router(store.clone(), Arc::clone(&options), readers.clone())
+    let router = routes::router(store.clone(), Arc::clone(&options), readers.clone(), reader::READING)
         .merge(uploads)
         .merge(grants::router(grants))
         .merge(accounts::router(store.clone(), Arc::clone(&options)))

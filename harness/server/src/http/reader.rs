@@ -4,6 +4,7 @@
 //! not reveal whether the project exists.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{RawPathParams, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
@@ -11,6 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
 use memgate_history::sha256_hex;
+use tokio::time::timeout;
 
 use super::Options;
 use super::grants::Grants;
@@ -23,6 +25,12 @@ use crate::store::{Reader, Store};
 pub(super) const SESSION: &str = "__Host-memgate";
 /// Paths that list projects.
 const LISTS: [&str; 2] = ["/", "/api/v1/projects"];
+
+/// How long a page, or its JSON, waits for the database. The pool of connections would wait for a minute, longer than
+/// most proxies do, and a statement without end.
+pub(super) const READING: Duration = Duration::from_secs(30);
+/// The same for a file of a run: a bucket may take 15 minutes to provide it.
+const FETCHING: Duration = Duration::from_secs(16 * 60);
 
 #[derive(Clone)]
 pub(super) struct Readers {
@@ -61,6 +69,22 @@ pub(super) fn secret_of(headers: &HeaderMap) -> Option<&str> {
     let mut pairs =
         cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == SESSION).map(|(_, value)| value)
+}
+
+/// Ends a request that takes too long.
+pub(super) async fn in_time(
+    State((options, limit)): State<(Arc<Options>, Duration)>,
+    params: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_page = !request.uri().path().starts_with("/api/");
+    let is_file = params.iter().any(|(name, _)| name == "name");
+    let limit = if is_file { limit.max(FETCHING) } else { limit };
+    match timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_slow) => options.slow(limit, is_page),
+    }
 }
 
 pub(super) async fn read(

@@ -148,20 +148,30 @@ impl Options {
     /// may be back soon; damaged data stays damaged.
     pub(super) fn unreadable(&self, why: &StoreError, is_page: bool) -> Response {
         (self.log)(&format!("failed to {}", chain(why)));
-        let (status, now) = match why.may_pass() {
-            true => (StatusCode::SERVICE_UNAVAILABLE, " now"),
-            false => (StatusCode::INTERNAL_SERVER_ERROR, ""),
-        };
-        let mut response = if is_page {
-            let text = format!("The history cannot be read{now}; the server's log says why.");
-            (status, Html(pages::problem("Something failed", &text))).into_response()
-        } else {
-            let body = format!("{{\"error\":\"the history cannot be read{now}\"}}\n");
-            (status, [(CONTENT_TYPE, "application/json")], body).into_response()
-        };
-        come_again(&mut response);
-        response
+        unread(why.may_pass(), is_page)
     }
+
+    /// Response if the database did not answer within this time.
+    pub(super) fn slow(&self, limit: Duration, is_page: bool) -> Response {
+        (self.log)(&format!("failed to read the history within {} s", limit.as_secs_f64()));
+        unread(true, is_page)
+    }
+}
+
+fn unread(may_pass: bool, is_page: bool) -> Response {
+    let (status, now) = match may_pass {
+        true => (StatusCode::SERVICE_UNAVAILABLE, " now"),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+    };
+    let mut response = if is_page {
+        let text = format!("The history cannot be read{now}; the server's log says why.");
+        (status, Html(pages::problem("Something failed", &text))).into_response()
+    } else {
+        let body = format!("{{\"error\":\"the history cannot be read{now}\"}}\n");
+        (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    };
+    come_again(&mut response);
+    response
 }
 
 /// Adds the time of a retry, if a retry may help.

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -75,7 +76,8 @@ impl Asked {
     }
 }
 
-pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> Router {
+/// The pages, each of which takes `reading` at most.
+pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers, reading: Duration) -> Router {
     Router::new()
         .route("/", get(home))
         .route("/p/{project}", get(overview))
@@ -103,6 +105,7 @@ pub(super) fn router(store: Store, options: Arc<Options>, readers: Readers) -> R
         .fallback(async || (StatusCode::NOT_FOUND, Html(pages::not_found("there is no such page", None))))
         .layer(from_fn(own_environment))
         .layer(from_fn_with_state(readers, reader::read))
+        .layer(from_fn_with_state((Arc::clone(&options), reading), reader::in_time))
         .layer(from_fn_with_state(Arc::clone(&options), guard))
         .with_state(App { store, options })
 }

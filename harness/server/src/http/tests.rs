@@ -96,6 +96,38 @@ fn every_answer_has_its_status_and_the_headers_that_keep_scripts_out() {
     });
 }
 
+/// Regression: a page waited a minute for a database that was away.
+#[tokio::test]
+async fn a_page_of_a_database_that_does_not_answer_ends_in_time() {
+    let (store, _folder, connections) = crate::store::tests::busy().await;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&lines);
+    let options = Arc::new(Options {
+        public_hosts: Vec::new(),
+        added: Arc::default(),
+        artefacts: None,
+        fetch: Arc::new(|_| Err("nobody is asked here".to_owned())),
+        log: Arc::new(move |line| log.lock().unwrap().push(line.to_owned())),
+    });
+    let grants = Arc::new(Grants::new(store.clone(), Arc::clone(&options), true));
+    let readers = Readers { store: store.clone(), options: Arc::clone(&options), grants };
+    let router = routes::router(store, options, readers, Duration::from_millis(50));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async { axum::serve(listener, router).await });
+    for (path, told) in [
+        ("/p/tiles/leaks", "The history cannot be read now; the server&#39;s log says why."),
+        ("/api/v1/projects/tiles/leaks", r#"{"error":"the history cannot be read now"}"#),
+    ] {
+        let answer = ask(at, &get(path, "localhost")).await;
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 5"), "{path}: {answer}");
+        assert!(answer.contains(told), "{path}: {answer}");
+    }
+    assert_eq!(*lines.lock().unwrap(), ["failed to read the history within 0.05 s"; 2]);
+    serving.abort();
+    drop(connections);
+}
+
 #[test]
 fn nothing_is_changed_and_no_foreign_name_is_answered() {
     served(async |at, _, _| {
