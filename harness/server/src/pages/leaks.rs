@@ -2,7 +2,7 @@
 
 use memgate_model::{LeakKind, format_bytes, format_number_of};
 use memgate_reports::page::{Block, Html, blocks, holder_and_stack, stack_names};
-use memgate_reports::quoted;
+use memgate_reports::{name_in_waiver, quoted};
 
 use super::frame::{of_project, select};
 use super::{link, parts, words};
@@ -64,9 +64,7 @@ pub fn leak(view: &LeakView) -> String {
         holder_and_stack(html, &view.known());
         html.markup("</div>");
         flame_graph(html, view);
-        html.markup("<p class=facts>to accept it for now: <code class=command>");
-        html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", quoted(&leak.id)))
-            .markup("</code></p>");
+        waivers(html, view);
         if !leak.tests.is_empty() {
             html.markup("<h2>Tests</h2><ul>");
             for test in &leak.tests {
@@ -89,6 +87,34 @@ pub fn leak(view: &LeakView) -> String {
         html.markup("<h2>Runs that saw it</h2>");
         sightings(html, view);
     })
+}
+
+/// The command that accepts the leak. An id that names only a kind (a descriptor that nobody saw being opened, a Java
+/// thread) is accepted in the tests that have it, else in all tests of the project.
+fn waivers(html: &mut Html, view: &LeakView) {
+    const SHOWN: usize = 3;
+    let LeakView { leak, frames, .. } = view;
+    // A frame of Java belongs to no library.
+    let of_kind = leak.kind == LeakKind::Os && frames.iter().all(|frame| frame.module.is_empty());
+    let in_tests = leak.tests.iter().filter(|_| of_kind).filter_map(|test| test.split_once("::"));
+    let in_tests = in_tests.filter(|(_, test)| !test.is_empty());
+    let mut only: Vec<String> =
+        in_tests.map(|(suite, test)| format!(" --test {}", quoted(&name_in_waiver(suite, test)))).collect();
+    if only.is_empty() {
+        only.push(String::new());
+    }
+    let more = only.len().saturating_sub(SHOWN);
+    only.truncate(SHOWN);
+    html.markup("<p class=facts>to accept it for now: ");
+    for (at, only) in only.iter().enumerate() {
+        html.markup(if at == 0 { "<code class=command>" } else { "<br><code class=command>" });
+        html.text(&format!("memgate waive {}{only} --reason \"…\" --until YYYY-MM-DD", quoted(&leak.id)));
+        html.markup("</code>");
+    }
+    if more > 0 {
+        html.text(&format!(" and so for {}", format_number_of(more, "other test")));
+    }
+    html.markup("</p>");
 }
 
 /// Flame graph of the newest run that saw the leak: each test as wide as the bytes it leaks, with the stack below it.

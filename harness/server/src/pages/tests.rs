@@ -272,6 +272,51 @@ fn no_name_becomes_markup_or_an_address_of_its_own() {
     }
 }
 
+/// Regression: the command accepted every thread of every test.
+#[test]
+fn an_id_that_names_only_a_kind_is_accepted_in_its_tests_only() {
+    let row = |kind| LeakRow {
+        id: "o1-7".to_owned(),
+        kind,
+        title: "1 × thread".to_owned(),
+        culprit: "thread".to_owned(),
+        place: String::new(),
+        owners: Vec::new(),
+        state: State::Known,
+        waived: false,
+        flaky: false,
+        bytes: 0.0,
+        count: 1.0,
+        rate: 1.0,
+        window: vec![true],
+        first_sha: String::new(),
+        last_sha: String::new(),
+        since_us: 0,
+        tests: ["engine::", "engine::Map.scroll", "engine::Map.zoom[*]"].map(str::to_owned).into(),
+    };
+    let frame = |module: &str| Frame { module: module.to_owned(), ..Frame::default() };
+    let commands = |kind, frames: Vec<Frame>| {
+        let page = super::leak(&LeakView {
+            selection: Selection { project: "p".to_owned(), ..Selection::default() },
+            leak: row(kind),
+            lines: Vec::new(),
+            frames,
+            holder: Vec::new(),
+            hold: None,
+            sightings: Vec::new(),
+            events: Vec::new(),
+            came: None,
+        });
+        let commands = page.split("memgate waive ").skip(1);
+        commands.map(|rest| rest.split(" --reason").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let in_tests = ["o1-7 --test engine::Map.scroll", "o1-7 --test &#39;engine::Map.zoom[?]&#39;"];
+    assert_eq!(commands(LeakKind::Os, Vec::new()), in_tests);
+    assert_eq!(commands(LeakKind::Os, vec![frame("")]), in_tests, "a thread of Java");
+    assert_eq!(commands(LeakKind::Os, vec![frame(""), frame("engine")]), ["o1-7"]);
+    assert_eq!(commands(LeakKind::Native, Vec::new()), ["o1-7"]);
+}
+
 #[test]
 fn no_id_of_a_leak_becomes_a_command() {
     let pages = every_page("n1-$(x)");
