@@ -14,15 +14,20 @@ use crate::worst::not_passed;
 
 /// Annotations that GitHub shows per kind and step.
 const SHOWN: usize = 10;
+/// Most warnings of the run itself, so that its tests find room.
+const OF_RUN: usize = 5;
 /// Most leaks of a test that its annotation names; its first line counts the others.
 const LEAKS: usize = 5;
 
-/// One line for each test that did not pass, as many as GitHub shows, and one for the run.
+/// One line for each warning of the run and each test that did not pass, as many as GitHub shows, and one for the run.
 #[must_use]
 pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for problem in &report.errors {
         errors.push(line("error", None, &problem.r#where, &format!("{} {}", problem.what, problem.hint)));
+    }
+    for warning in report.warnings.iter().take(OF_RUN) {
+        warnings.push(line("warning", None, "memgate", warning));
     }
     for (suite, test) in not_passed(report) {
         let leaks = worst_first(test);
@@ -97,6 +102,20 @@ mod tests {
             }
         }
         assert!(text.lines().count() <= 21);
+    }
+
+    /// Regression: a run without its baseline was a step without a word.
+    #[test]
+    fn warnings_of_the_run_leave_room_for_those_of_tests() {
+        let mut report = sample::mixed();
+        report.warnings.clear();
+        let of_tests = annotations(&report, &Checkout::default());
+        report.warnings = (0..9).map(|number| format!("no baseline {number}\n::error::x")).collect();
+        let text = annotations(&report, &Checkout::default());
+        let of_run = |line: &&str| line.starts_with("::warning title=memgate::no baseline ");
+        assert_eq!(text.lines().filter(of_run).count(), 5, "{text}");
+        let rest: Vec<_> = text.lines().filter(|line| !of_run(line)).collect();
+        assert_eq!(rest, of_tests.lines().collect::<Vec<_>>());
     }
 
     #[test]

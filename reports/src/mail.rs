@@ -25,6 +25,8 @@ const CURVES: usize = 5;
 const LEAKS_OF_A_TEST: usize = 3;
 /// Most leaks listed as fixed or gone.
 const ENDED: usize = 20;
+/// Most warnings of the run.
+const WARNINGS: usize = 10;
 const LONGEST_SUBJECT: usize = 180;
 
 /// Origin of the run, as far as the harness knows it.
@@ -103,7 +105,10 @@ pub fn mail(
     let subject = one_line(&format!("[{}] {words}{on}", report.project));
     let style = BlockStyle::plain(report);
     let mut pictures = Vec::new();
-    let ended = ended(changes, around, only);
+    let mut ended = ended(changes, around, only);
+    if only.is_none() {
+        ended.splice(0..0, warnings(report));
+    }
     let html = page(report, changes, around, (&words, &tests, &ended), &style, &mut pictures)?;
     let thread = format!("{}/{}", report.project, around.branch);
     Ok(Mail {
@@ -182,6 +187,16 @@ fn facts(report: &RunReport, around: &Surroundings) -> Vec<(&'static str, String
     facts.push(("began", report.started.clone()));
     facts.push(("session", report.session.clone()));
     facts
+}
+
+/// The warnings of the run, a line each.
+fn warnings(report: &RunReport) -> Vec<String> {
+    let mut lines: Vec<String> =
+        report.warnings.iter().take(WARNINGS).map(|warning| format!("warning: {warning}")).collect();
+    if report.warnings.len() > WARNINGS {
+        lines.push(format!("and {} more warnings", report.warnings.len() - WARNINGS));
+    }
+    lines
 }
 
 /// The leaks that are gone, a line each.
@@ -402,6 +417,18 @@ mod tests {
         assert_eq!(mail.pictures.len(), 1);
         assert!(mail.pictures[0].1.starts_with(b"\x89PNG"));
         assert_eq!(mail.thread, "tiles/main");
+    }
+
+    #[test]
+    fn everybody_reads_the_warnings_of_the_run_and_owners_do_not() {
+        let mut report = sample::leak();
+        report.warnings = (0..12).map(|number| format!("no baseline <{number}>")).collect();
+        let mail = of(&report, None);
+        assert!(mail.text.contains("\nwarning: no baseline <9>\nand 2 more warnings\n"), "{}", mail.text);
+        assert!(mail.html.contains("<p>warning: no baseline &lt;9&gt;</p>"), "{}", mail.html);
+        let own =
+            report.suites[0].tests.iter().flat_map(|test| &test.leaks).map(|leak| leak.id.clone()).collect();
+        assert!(!of(&report, Some(&own)).text.contains("no baseline"));
     }
 
     #[test]
