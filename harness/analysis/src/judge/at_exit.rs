@@ -7,7 +7,7 @@ use memgate_model::{
 };
 use memgate_wire::SnapshotRecord;
 
-use super::judgement::applied;
+use super::judgement::{Judgement, applied};
 use super::leaks;
 use super::one_test::TestJudge;
 use crate::groups::{Held, OsKind, Places, held};
@@ -50,7 +50,12 @@ impl TestJudge<'_, '_> {
         }
         let has_lost = self.lost(&unwaived_lost);
         if has_lost {
+            // Held memory is no reason for the verdict, so it is not among the figures and leaks either.
             unwaived.add(-unwaived_lost.bytes, -unwaived_lost.count);
+            self.leave_out(Metric::NativeLiveBytes, unwaived.bytes);
+            self.leave_out(Metric::NativeLiveAllocations, unwaived.count);
+            let Judgement { leaks, behind, .. } = &mut self.judgement;
+            leaks.retain(|leak| leak.waiver.is_some() || !behind.contains(&leak.id));
         }
         self.leave_out(Metric::NativeLiveBytes, expected.bytes);
         self.leave_out(Metric::NativeLiveAllocations, expected.count);
@@ -63,7 +68,13 @@ impl TestJudge<'_, '_> {
         } else if !has_lost {
             self.drop_unwaived(listed);
         }
-        alive.extend(self.handles_at_exit(&process.record));
+        alive.extend(self.handles_at_exit(&process.record, has_lost));
+        if has_lost {
+            if !alive.is_empty() {
+                self.judgement.remark(format!("not judged: {} more alive at exit", alive.join(", ")));
+            }
+            return;
+        }
         if !alive.is_empty() {
             let reason = format!(
                 "not judged: {} alive at exit; to have it judged, write {{n}} for the number in the argument that repeats \
@@ -101,8 +112,9 @@ impl TestJudge<'_, '_> {
     }
 
     /// Lists mappings, descriptors and threads that the program made and that are still there at its exit. Returns the
-    /// amounts above their limits. (A virtual machine keeps such for itself.)
-    fn handles_at_exit(&mut self, record: &ProcessRecord) -> Vec<String> {
+    /// amounts above their limits. (A virtual machine keeps such for itself.) If the program `has_lost` memory, they are
+    /// neither leaks nor figures of the verdict.
+    fn handles_at_exit(&mut self, record: &ProcessRecord, has_lost: bool) -> Vec<String> {
         let is_native = |hello: &memgate_wire::Hello| hello.runtime == memgate_wire::Runtime::Native;
         let Some(end) = record.end.as_ref().filter(|_| record.hello.as_ref().is_some_and(is_native)) else {
             return Vec::new();
@@ -115,9 +127,14 @@ impl TestJudge<'_, '_> {
                     unwaived += group.count;
                 }
             }
-            if self.is_too_much(kind.metric(), unwaived) {
+            let is_too_much = self.is_too_much(kind.metric(), unwaived);
+            if is_too_much {
                 amounts.push(format_amount(kind.metric(), unwaived));
-            } else {
+            }
+            if has_lost {
+                self.leave_out(kind.metric(), unwaived);
+            }
+            if has_lost || !is_too_much {
                 self.drop_unwaived(listed);
             }
         }
@@ -162,14 +179,23 @@ impl Memory {
     }
 }
 
-/// Adds blocks that are lost to those of a leak that is held. (If most blocks of one of its stacks are lost, it says so
-/// already.)
+/// Adds blocks that are lost to those that `hold` tells already. It tells of each stack only how most blocks are held.
 fn tell_lost(hold: &mut Hold, lost: &Memory) {
     let is_lost = |reach: Reach| matches!(reach, Reach::Lost | Reach::LostCycle | Reach::IndirectlyLost);
-    if hold.reach == Reach::Reachable && !hold.others.iter().any(|other| is_lost(other.reach)) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of blocks")]
-        let blocks = lost.count as u64;
-        hold.others.insert(0, OtherHold { reach: Reach::Lost, blocks, holder: Vec::new() });
+    let others = hold.others.iter().map(|other| (other.reach, other.blocks));
+    let told = [(hold.reach, hold.of_reach)].into_iter().chain(others).filter(|(reach, _)| is_lost(*reach));
+    let told = told.map(|(_, blocks)| blocks).fold(0, u64::saturating_add);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of blocks")]
+    let more = (lost.count as u64).saturating_sub(told);
+    if more == 0 || hold.reach == Reach::NotSearched {
+        return;
+    }
+    if hold.reach == Reach::Lost {
+        hold.of_reach = hold.of_reach.saturating_add(more);
+    } else if let Some(other) = hold.others.iter_mut().find(|other| other.reach == Reach::Lost) {
+        other.blocks = other.blocks.saturating_add(more);
+    } else {
+        hold.others.insert(0, OtherHold { reach: Reach::Lost, blocks: more, holder: Vec::new() });
     }
 }
 
@@ -198,4 +224,35 @@ fn is_expected(place: &Place) -> bool {
     let is_stream_buffer =
         |name: &String| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate");
     place.is_rusts_own() || place.is_glibcs_own() || place.names.iter().any(is_stream_buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: blocks of a stack of which most are held were left out if another stack of the leak had lost all.
+    #[test]
+    fn a_leak_tells_as_many_lost_blocks_as_the_verdict() {
+        let other = |reach, blocks| OtherHold { reach, blocks, holder: Vec::new() };
+        let told = |reach, of_reach, others: &[OtherHold], count| {
+            let mut hold = Hold { reach, of_reach, blocks: 7, note: None, others: others.to_vec() };
+            tell_lost(&mut hold, &Memory { bytes: 8.0 * count, count });
+            (hold.of_reach, hold.others)
+        };
+        let (held, lost) = (Reach::Reachable, Reach::Lost);
+        assert_eq!(told(held, 6, &[], 1.0), (6, vec![other(lost, 1)]));
+        assert_eq!(
+            told(held, 3, &[other(lost, 3)], 4.0),
+            (3, vec![other(lost, 4)]),
+            "one more of another stack"
+        );
+        assert_eq!(told(lost, 3, &[other(held, 3)], 4.0), (4, vec![other(held, 3)]));
+        assert_eq!(told(lost, 4, &[other(held, 3)], 4.0), (4, vec![other(held, 3)]), "all are told");
+        let indirect = other(Reach::IndirectlyLost, 2);
+        assert_eq!(
+            told(lost, 2, &[indirect.clone(), other(held, 3)], 4.0),
+            (2, vec![indirect, other(held, 3)])
+        );
+        assert_eq!(told(Reach::NotSearched, 0, &[], 1.0), (0, Vec::new()));
+    }
 }
