@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Leak, RunReport, TestReport, Verdict, format_number_of};
+use memgate_model::{Leak, RunReport, Verdict, format_number_of};
 
 use crate::compare::{Change, Comparison};
 use crate::culprit;
+use crate::suite_test::SuiteTest;
 use crate::summary::headline;
 
 /// The difference between a run and earlier ones.
@@ -147,27 +148,25 @@ fn as_judged_last(last: &RunReport, earlier: &[RunReport]) -> RunReport {
 #[must_use]
 pub fn has_unknown(before: &[RunReport], now: &RunReport) -> bool {
     let judged = |report: &RunReport| -> BTreeSet<(String, String)> {
-        let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-        let judged = tests.filter(|(_, test)| test.is_judged());
-        judged.map(|(suite, test)| (suite.name.clone(), test.id.clone())).collect()
+        let judged = SuiteTest::all(report).filter(|at| at.test.is_judged());
+        judged.map(|at| (at.suite.name.clone(), at.test.id.clone())).collect()
     };
     let known: BTreeSet<_> = before.iter().flat_map(judged).collect();
     !judged(now).is_subset(&known)
 }
 
 /// Leaks that count against their tests.
-fn counting(report: &RunReport) -> impl Iterator<Item = (&str, &TestReport, &Leak)> {
-    let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-    tests.filter(|(_, test)| test.verdict == Verdict::Fail).flat_map(|(suite, test)| {
-        let leaks = test.leaks.iter().filter(|leak| leak.waiver.is_none());
-        leaks.map(move |leak| (suite.name.as_str(), test, leak))
+fn counting(report: &RunReport) -> impl Iterator<Item = (SuiteTest<'_>, &Leak)> {
+    SuiteTest::all(report).filter(|at| at.test.verdict == Verdict::Fail).flat_map(|at| {
+        let leaks = at.test.leaks.iter().filter(|leak| leak.waiver.is_none());
+        leaks.map(move |leak| (at, leak))
     })
 }
 
 fn leaks(report: &RunReport) -> BTreeMap<String, String> {
     let mut leaks = BTreeMap::new();
-    for (suite, _, leak) in counting(report) {
-        leaks.entry(leak.id.clone()).or_insert_with(|| suite.to_owned());
+    for (at, leak) in counting(report) {
+        leaks.entry(leak.id.clone()).or_insert_with(|| at.suite.name.clone());
     }
     leaks
 }
@@ -175,10 +174,10 @@ fn leaks(report: &RunReport) -> BTreeMap<String, String> {
 /// The data to report about each leak when it is gone.
 fn ended(report: &RunReport) -> BTreeMap<String, Ended> {
     let mut leaks = BTreeMap::new();
-    for (suite, test, leak) in counting(report) {
+    for (at, leak) in counting(report) {
         leaks.entry(leak.id.clone()).or_insert_with(|| Ended {
-            suite: suite.to_owned(),
-            line: culprit::of_leak(leak, test),
+            suite: at.suite.name.clone(),
+            line: culprit::of_leak(leak, at.test),
             fixed: false,
             owners: leak.owners.clone(),
         });
@@ -194,13 +193,14 @@ fn accepted(report: &RunReport) -> BTreeSet<&str> {
 }
 
 fn not_measured(report: &RunReport) -> BTreeSet<(&str, &str)> {
-    let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-    let errors = tests.filter(|(_, test)| test.verdict == Verdict::Error);
-    errors.map(|(suite, test)| (suite.name.as_str(), test.id.as_str())).collect()
+    let errors = SuiteTest::all(report).filter(|at| at.test.verdict == Verdict::Error);
+    errors.map(|at| (at.suite.name.as_str(), at.test.id.as_str())).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::TestReport;
+
     use super::*;
     use crate::sample;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::changes::Changes;
 use crate::mail::{Surroundings, culprit_of};
-use crate::summary::{in_short, qualified, statistics};
+use crate::summary::{in_short, statistics};
 use crate::visible::visible;
 use crate::words::symbol;
 use crate::worst::not_passed;
@@ -40,9 +40,9 @@ pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Ch
     let words = changes.in_words(report);
     let title = short(&format!("{} {}: {who}{words}{on}", symbol(report.verdict), report.project));
     let mut lines: Vec<(String, String)> = Vec::new();
-    for (suite, test) in tests.iter().take(TESTS) {
-        let figure = statistics(test).first().map_or_else(String::new, |figure| format!(": {figure}"));
-        lines.push((short(&qualified(suite, test)), short(&(in_short(test) + &figure))));
+    for at in tests.iter().take(TESTS) {
+        let figure = statistics(at.test).first().map_or_else(String::new, |figure| format!(": {figure}"));
+        lines.push((short(&at.qualified()), short(&(in_short(at.test) + &figure))));
     }
     for (id, ended) in changes.gone.iter().take(TESTS) {
         let state = if ended.fixed { "fixed" } else { "gone" };

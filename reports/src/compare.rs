@@ -13,6 +13,7 @@ use memgate_model::{
 use serde::Serialize;
 
 use crate::culprit;
+use crate::suite_test::SuiteTest;
 use crate::visible::visible;
 
 /// How a leak changed.
@@ -151,9 +152,9 @@ impl Side {
     /// The compared part of a report.
     #[must_use]
     pub fn of(report: &RunReport) -> Self {
-        let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
         let telling = report.tests_without_other_leaks();
-        let sides = tests.filter(|(_, test)| test.is_judged()).map(|(suite, test)| {
+        let sides = SuiteTest::all(report).filter(|at| at.test.is_judged()).map(|at| {
+            let SuiteTest { suite, test } = at;
             let figures = test.metrics.iter().map(|(metric, figure)| {
                 let counts = figure.threshold.is_some();
                 let bounds = (figure.low, figure.high);
@@ -168,7 +169,7 @@ impl Side {
             });
             let has_no_others = telling.contains(&(suite.name.as_str(), test.id.as_str()));
             let side = TestSide { figures: figures.collect(), leaks: leaks.collect(), has_no_others };
-            (format!("{}::{}", suite.name, test.id), side)
+            (at.qualified(), side)
         });
         Self { session: report.session.clone(), tests: sides.collect() }
     }

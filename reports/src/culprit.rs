@@ -106,10 +106,7 @@ fn line(leak: &Leak, test: &TestReport, held: &[&Leak], more: &str) -> String {
 
 /// The line of the worst test that leaks.
 pub(crate) fn of_run(report: &RunReport) -> Option<String> {
-    not_passed(report)
-        .into_iter()
-        .find(|(_, test)| test.verdict == Verdict::Fail)
-        .and_then(|(_, test)| of_test(test))
+    not_passed(report).into_iter().find(|at| at.test.verdict == Verdict::Fail).and_then(|at| of_test(at.test))
 }
 
 /// The most important leak of those on which the verdict is based, or the leak that holds its blocks.

@@ -8,7 +8,7 @@ use memgate_model::{RunReport, Verdict};
 
 use crate::culprit::worst_first;
 use crate::places::{Checkout, Place};
-use crate::summary::{headline, in_short, qualified, statistics};
+use crate::summary::{headline, in_short, statistics};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
@@ -29,7 +29,8 @@ pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
     for warning in report.warnings.iter().take(OF_RUN) {
         warnings.push(line("warning", None, "memgate", warning));
     }
-    for (suite, test) in not_passed(report) {
+    for at in not_passed(report) {
+        let test = at.test;
         let leaks = worst_first(test);
         let place = leaks.iter().find_map(|leak| checkout.place(leak));
         let mut text = in_short(test);
@@ -43,7 +44,7 @@ pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
             Verdict::Fail | Verdict::Error => ("error", &mut errors),
             _ => ("warning", &mut warnings),
         };
-        list.push(line(kind, place.as_ref(), &qualified(suite, test), &text));
+        list.push(line(kind, place.as_ref(), &at.qualified(), &text));
     }
     let kind = if report.exit_code == 0 { "notice" } else { "error" };
     let run = line(kind, None, "memgate", &headline(report));

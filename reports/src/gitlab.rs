@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::RenderError;
 use crate::places::Checkout;
-use crate::summary::{in_short, of_a_leak, qualified};
+use crate::summary::{in_short, of_a_leak};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
@@ -41,8 +41,8 @@ pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, R
     // GitLab decides by the fingerprint which entries are new and which are fixed, so the fingerprint has no part that
     // changes.
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
-    for (suite, test) in not_passed(report) {
-        let name = qualified(suite, test);
+    for at in not_passed(report) {
+        let (test, name) = (at.test, at.qualified());
         let severity = match test.verdict {
             Verdict::Fail => "major",
             Verdict::Error => "critical",
@@ -50,9 +50,9 @@ pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, R
         };
         let leaks: Vec<_> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
         for leak in &leaks {
-            let (path, begin) = checkout.shown(suite, test, Some(leak));
+            let (path, begin) = checkout.shown(at, Some(leak));
             let entry = Entry {
-                description: of_a_leak(suite, test, leak),
+                description: of_a_leak(at, leak),
                 check_name: "memgate.leak",
                 fingerprint: fingerprint("leak", &leak.id),
                 severity,
@@ -61,7 +61,7 @@ pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, R
             entries.entry(entry.fingerprint.clone()).or_insert(entry);
         }
         if leaks.is_empty() && test.verdict != Verdict::NotJudged {
-            let (path, begin) = checkout.shown(suite, test, None);
+            let (path, begin) = checkout.shown(at, None);
             let entry = Entry {
                 description: format!("{}: {}", visible(&name), visible(&in_short(test))),
                 check_name: "memgate.test",

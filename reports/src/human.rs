@@ -33,6 +33,7 @@ use stack::width;
 
 use crate::figures::is_certain;
 use crate::rerun;
+use crate::suite_test::SuiteTest;
 use crate::summary::{missed, unused};
 use crate::visible::{visible, without_commands};
 use crate::words::{own_outcome, tests_of, verdict_word, waive_until};
@@ -218,10 +219,10 @@ fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
             if !matches!(test.verdict, Verdict::Warn | Verdict::Error | Verdict::Fail) {
                 continue;
             }
-            let name = qualified(report, suite, test);
-            let Some(body) = unmeasured_body((suite, test), style) else {
-                let again = rerun::command(report, suite, test);
-                blocks.push((test.verdict, test_block((suite, test), &name, again.as_deref(), style)));
+            let (name, at) = (qualified(report, suite, test), SuiteTest { suite, test });
+            let Some(body) = unmeasured_body(at, style) else {
+                let again = rerun::command(report, at);
+                blocks.push((test.verdict, test_block(at, &name, again.as_deref(), style)));
                 continue;
             };
             match unmeasured.iter_mut().find(|(known, _)| *known == body) {
@@ -573,7 +574,7 @@ mod tests {
         let style = BlockStyle::plain(&report);
         let allowed = TestReport { verdict: Verdict::Pass, ..report.suites[0].tests[leaks].clone() };
         assert!(
-            test_body((&report.suites[0], &allowed), &style).contains(said),
+            test_body(SuiteTest { suite: &report.suites[0], test: &allowed }, &style).contains(said),
             "no headline shows the figures of a pass"
         );
     }
@@ -614,7 +615,8 @@ mod tests {
     fn an_unused_waiver_with_the_wrong_test_names_the_test_that_has_its_leak() {
         let mut report = sample::leak();
         let test = report.suites[0].tests.iter().find(|test| !test.leaks.is_empty()).unwrap();
-        let (leak, name) = (test.leaks[0].id.clone(), crate::summary::qualified(&report.suites[0], test));
+        let (leak, name) =
+            (test.leaks[0].id.clone(), SuiteTest { suite: &report.suites[0], test }.qualified());
         let waiver = |id: &str| WaiverReport {
             matches: format!("leak {id} in Parser.Shrt"),
             state: WaiverState::Unused,

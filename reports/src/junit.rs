@@ -21,6 +21,7 @@ use crate::error::RenderError;
 use crate::figures::{GAP, suite_figures};
 use crate::human::{BlockStyle, suite_block, test_block, test_body};
 use crate::places::Checkout;
+use crate::suite_test::SuiteTest;
 use crate::summary::in_short;
 use crate::words::own_outcome;
 use enrich::{Extra, Extras, enrich};
@@ -119,11 +120,12 @@ fn test_case(
     attached: Option<&String>,
 ) -> (TestCase, Extra) {
     let (class, name) = class_and_name(suite, test);
+    let at = SuiteTest { suite, test };
     let mut case = with_result(name, test);
     case.set_classname(&attribute(&class));
     let text = match test.verdict {
-        Verdict::Pass | Verdict::NotJudged => test_body((suite, test), style),
-        _ => test_block((suite, test), &test.id, None, style),
+        Verdict::Pass | Verdict::NotJudged => test_body(at, style),
+        _ => test_block(at, &test.id, None, style),
     };
     let attached = attached.map_or("", String::as_str);
     if case.testcase.is_error() || case.testcase.is_failure() {
@@ -138,7 +140,7 @@ fn test_case(
     if options.flavour == Flavour::Strict {
         return (case.build(), Extra::default());
     }
-    if let Some(file) = test.leaks.first().and_then(|leak| options.places.test_file(suite, test, leak)) {
+    if let Some(file) = test.leaks.first().and_then(|leak| options.places.test_file(at, leak)) {
         case.set_filepath(&attribute(&file));
     }
     let reruns = if test.verdict == Verdict::Fail { reruns::of(test) } else { Vec::new() };

@@ -59,6 +59,7 @@ mod rerun;
 mod sample;
 mod sarif;
 mod stacks;
+mod suite_test;
 mod summary;
 mod visible;
 mod words;

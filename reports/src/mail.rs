@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, format_number_of};
+use memgate_model::{Leak, RunReport, TestReport, Verdict, format_number_of};
 
 use crate::changes::{Changes, Ended};
 use crate::chart::{plots_of, png};
@@ -14,7 +14,8 @@ use crate::error::RenderError;
 use crate::figures::weight_of;
 use crate::html::escape;
 use crate::human::{BlockStyle, accepting, leak_stack, test_block, waive_command};
-use crate::summary::{headline, in_short, qualified, statistics};
+use crate::suite_test::SuiteTest;
+use crate::summary::{headline, in_short, statistics};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
@@ -91,8 +92,8 @@ pub fn mail(
     let mut tests = not_passed(report);
     let own: Vec<_>;
     if let Some(only) = only {
-        own = tests.into_iter().filter_map(|(suite, test)| Some((suite, own_of(test, only)?))).collect();
-        tests = own.iter().map(|(suite, test)| (*suite, test)).collect();
+        own = tests.into_iter().filter_map(|at| Some((at.suite, own_of(at.test, only)?))).collect();
+        tests = own.iter().map(|(suite, test)| SuiteTest { suite, test }).collect();
     }
     let words = match only {
         Some(only) => own_words(changes, only),
@@ -109,27 +110,22 @@ pub fn mail(
     if only.is_none() {
         ended.splice(0..0, warnings(report));
     }
-    let html = page(report, changes, around, (&words, &tests, &ended), &style, &mut pictures)?;
+    let shown = Shown { report, around, words: &words, tests: &tests, ended: &ended };
+    let html = page(&shown, changes, &style, &mut pictures)?;
     let thread = format!("{}/{}", report.project, around.branch);
-    Ok(Mail {
-        subject,
-        text: plain(report, around, (&words, &tests, &ended), &style),
-        html,
-        pictures,
-        thread,
-    })
+    Ok(Mail { subject, text: plain(&shown, &style), html, pictures, thread })
 }
 
 /// The leak that a title names: the largest of those that changed, else the first of the worst test.
-pub(crate) fn culprit_of(tests: &[(&SuiteReport, &TestReport)], changes: &Changes) -> Option<String> {
-    let failed = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
-    let leaks = || failed().flat_map(|(_, test)| test.leaks.iter().map(move |leak| (leak, *test)));
+pub(crate) fn culprit_of(tests: &[SuiteTest<'_>], changes: &Changes) -> Option<String> {
+    let failed = || tests.iter().map(|at| at.test).filter(|test| test.verdict == Verdict::Fail);
+    let leaks = || failed().flat_map(|test| test.leaks.iter().map(move |leak| (leak, test)));
     let counted = || leaks().filter(|(leak, _)| leak.waiver.is_none());
     let changed = counted().filter(|(leak, _)| changes.word(&leak.id).is_some());
     let weight = |(leak, test): &(&Leak, &TestReport)| weight_of(leak, test);
     let largest = changed.min_by(|a, b| weight(b).total_cmp(&weight(a)));
     let largest = largest.map(|(leak, test)| (culprit::holding(leak, test), test));
-    let first = || failed().find_map(|(_, test)| Some((*culprit::worst_first(test).first()?, *test)));
+    let first = || failed().find_map(|test| Some((*culprit::worst_first(test).first()?, test)));
     let (leak, test) = largest.or_else(first)?;
     Some(culprit::of_holder(leak, test))
 }
@@ -215,20 +211,24 @@ fn ended(changes: &Changes, around: &Surroundings, only: Option<&BTreeSet<String
     lines
 }
 
-fn plain(
-    report: &RunReport,
-    around: &Surroundings,
-    (words, tests, ended): Shown<'_, '_>,
-    style: &BlockStyle,
-) -> String {
+/// The contents of the page and of the plain text.
+struct Shown<'a> {
+    report: &'a RunReport,
+    around: &'a Surroundings,
+    words: &'a str,
+    tests: &'a [SuiteTest<'a>],
+    ended: &'a [String],
+}
+
+fn plain(&Shown { report, around, words, tests, ended }: &Shown<'_>, style: &BlockStyle) -> String {
     let mut text = format!("{}\n", visible(words));
     let summary = around.summary(report);
     if summary != words {
         text += &format!("{}\n", visible(&summary));
     }
     text.push('\n');
-    for (suite, test) in tests.iter().take(TESTS) {
-        text += &test_block((suite, test), &visible(&qualified(suite, test)), None, style);
+    for at in tests.iter().take(TESTS) {
+        text += &test_block(*at, &visible(&at.qualified()), None, style);
         text.push('\n');
     }
     if tests.len() > TESTS {
@@ -254,14 +254,10 @@ fn plain(
     text
 }
 
-type Shown<'a, 'b> = (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a [String]);
-
 /// Mail programs support little: tables, a few inline styles, embedded pictures.
 fn page(
-    report: &RunReport,
+    &Shown { report, around, words, tests, ended }: &Shown<'_>,
     changes: &Changes,
-    around: &Surroundings,
-    (words, tests, ended): Shown<'_, '_>,
     style: &BlockStyle,
     pictures: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<String, RenderError> {
@@ -274,8 +270,8 @@ fn page(
     if summary != words {
         html += &format!("<p>{}</p>\n", escape(&summary));
     }
-    for (suite, test) in tests.iter().take(TESTS) {
-        html += &test_section((suite, test), changes, style, pictures)?;
+    for at in tests.iter().take(TESTS) {
+        html += &test_section(*at, changes, style, pictures)?;
     }
     if tests.len() > TESTS {
         html += &format!("<p>and {} more tests</p>\n", tests.len() - TESTS);
@@ -311,11 +307,12 @@ fn facts_table(report: &RunReport, around: &Surroundings) -> String {
 
 /// Verdict and name of a test, its curve, its leaks.
 fn test_section(
-    (suite, test): (&SuiteReport, &TestReport),
+    at: SuiteTest<'_>,
     changes: &Changes,
     style: &BlockStyle,
     pictures: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<String, RenderError> {
+    let test = at.test;
     let word = test.verdict.label();
     let colour = match test.verdict {
         Verdict::Fail | Verdict::Error => "#a40e26",
@@ -325,7 +322,7 @@ fn test_section(
     };
     let mut html = format!(
         "<h2 style=\"font-size:16px;margin-bottom:4px\"><span style=\"color:{colour}\">{word}</span> {}</h2>\n<p>{}</p>\n",
-        escape(&qualified(suite, test)),
+        escape(&at.qualified()),
         escape(&in_short(test)),
     );
     if let Some(plot) = plots_of(test).into_iter().next().filter(|_| pictures.len() < CURVES) {
@@ -337,7 +334,7 @@ fn test_section(
         pictures.push((name, png(&plot)?));
     }
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
-        html += &leak_block(leak, (suite, test), changes, style);
+        html += &leak_block(leak, at, changes, style);
     }
     for figure in statistics(test) {
         html += &format!("<p style=\"font-size:13px\">{}</p>\n", escape(&figure));
@@ -345,7 +342,7 @@ fn test_section(
     Ok(html)
 }
 
-fn leak_block(leak: &Leak, at: (&SuiteReport, &TestReport), changes: &Changes, style: &BlockStyle) -> String {
+fn leak_block(leak: &Leak, at: SuiteTest<'_>, changes: &Changes, style: &BlockStyle) -> String {
     let lines: Vec<_> = leak_stack(leak, style)
         .lines()
         .map(|line| escape(line.strip_prefix("      ").unwrap_or(line)))

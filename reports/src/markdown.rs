@@ -4,13 +4,12 @@
 //! Text from outside is inside `<code>` or `<pre>` tags, or has its punctuation as entities: it cannot format, link or
 //! notify anybody.
 
-use memgate_model::{
-    Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes, format_number_of,
-};
+use memgate_model::{Leak, LeakKind, RunReport, Verdict, WaiverState, format_bytes, format_number_of};
 
 use crate::html::escape;
 use crate::human::{BlockStyle, accepting, hunted, leak_stack, waive_command};
-use crate::summary::{headline, in_short, qualified, statistics, unused};
+use crate::suite_test::SuiteTest;
+use crate::summary::{headline, in_short, statistics, unused};
 use crate::visible::visible;
 use crate::words::symbol;
 use crate::worst::not_passed;
@@ -46,8 +45,8 @@ pub fn markdown(report: &RunReport, most: usize) -> String {
     }
     text.push(&table(&tests));
     let style = BlockStyle::plain(report);
-    for (suite, test) in tests.iter().take(ROWS).filter(|(_, test)| !test.leaks.is_empty()) {
-        text.push(&details(suite, test, &style));
+    for at in tests.iter().take(ROWS).filter(|at| !at.test.leaks.is_empty()) {
+        text.push(&details(*at, &style));
     }
     text.push(&waivers(report));
     text.push(&format!(
@@ -87,14 +86,14 @@ impl Text {
     }
 }
 
-fn table(tests: &[(&SuiteReport, &TestReport)]) -> String {
+fn table(tests: &[SuiteTest<'_>]) -> String {
     if tests.is_empty() {
         return String::new();
     }
     let mut table = "\n| | who | test |\n|---|---|---|\n".to_owned();
-    for (suite, test) in tests.iter().take(ROWS) {
-        let (name, short) = (code(&qualified(suite, test)), inline(&shortened(&in_short(test))));
-        table += &format!("| {} | {short} | {name} |\n", word(test.verdict));
+    for at in tests.iter().take(ROWS) {
+        let (name, short) = (code(&at.qualified()), inline(&shortened(&in_short(at.test))));
+        table += &format!("| {} | {short} | {name} |\n", word(at.test.verdict));
     }
     if tests.len() > ROWS {
         table += &format!("| | and {} more | |\n", tests.len() - ROWS);
@@ -110,13 +109,14 @@ fn shortened(text: &str) -> String {
     }
 }
 
-fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String {
-    let mut text = format!("\n<details><summary>{}</summary>\n\n", code(&qualified(suite, test)));
+fn details(at: SuiteTest<'_>, style: &BlockStyle) -> String {
+    let test = at.test;
+    let mut text = format!("\n<details><summary>{}</summary>\n\n", code(&at.qualified()));
     for figure in statistics(test) {
         text += &format!("{}\n\n", inline(&figure));
     }
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
-        text += &leak_block(leak, (suite, test), style);
+        text += &leak_block(leak, at, style);
     }
     if test.leaks.len() > LEAKS_OF_A_TEST {
         text += &format!("and {} smaller groups\n\n", test.leaks.len() - LEAKS_OF_A_TEST);
@@ -124,7 +124,7 @@ fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String
     text + "</details>\n"
 }
 
-fn leak_block(leak: &Leak, at: (&SuiteReport, &TestReport), style: &BlockStyle) -> String {
+fn leak_block(leak: &Leak, at: SuiteTest<'_>, style: &BlockStyle) -> String {
     let stack = leak_stack(leak, style);
     // Each line already has only visible characters; only the markup has to be escaped.
     let lines: Vec<_> = stack.lines().map(escape).collect();
@@ -191,6 +191,7 @@ fn inline(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::TestReport;
     use pulldown_cmark::{Event, Options, Parser, Tag, html::push_html};
 
     use super::*;

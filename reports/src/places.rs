@@ -1,8 +1,9 @@
 //! The place of a leak in the checked-out project: the first frame whose file belongs to it. Annotations, code scanning
 //! and code owners all use it.
 
-use memgate_model::{Frame, Leak, LeakKind, Runner, SuiteReport, TestReport};
+use memgate_model::{Frame, Leak, LeakKind, Runner};
 
+use crate::suite_test::SuiteTest;
 use crate::visible::visible;
 
 /// The checked-out project, as the caller sees it, because reporters read no folder.
@@ -37,21 +38,21 @@ impl Checkout {
 
     /// Where to show a test, and a leak of it, in formats that accept only files: the leak's own place, otherwise the
     /// source of the test's class, otherwise a path made from the suite's name.
-    pub(crate) fn shown(&self, suite: &SuiteReport, test: &TestReport, leak: Option<&Leak>) -> (String, u32) {
+    pub(crate) fn shown(&self, at: SuiteTest<'_>, leak: Option<&Leak>) -> (String, u32) {
         let Place { file, line } = leak.and_then(|leak| self.place(leak)).unwrap_or_else(|| {
-            let file = self.test_source(suite, test).unwrap_or_else(|| path_of(&suite.name));
+            let file = self.test_source(at).unwrap_or_else(|| path_of(&at.suite.name));
             Place { file, line: None }
         });
         (file, line.filter(|line| *line > 0).unwrap_or(1))
     }
 
     /// The source file of a leaking test: the outermost frame of the project's own, otherwise the source of its class.
-    pub(crate) fn test_file(&self, suite: &SuiteReport, test: &TestReport, leak: &Leak) -> Option<String> {
+    pub(crate) fn test_file(&self, at: SuiteTest<'_>, leak: &Leak) -> Option<String> {
         let outermost = self.places(leak).last().map(|(place, _)| place.file);
-        outermost.or_else(|| self.test_source(suite, test))
+        outermost.or_else(|| self.test_source(at))
     }
 
-    fn test_source(&self, suite: &SuiteReport, test: &TestReport) -> Option<String> {
+    fn test_source(&self, SuiteTest { suite, test }: SuiteTest<'_>) -> Option<String> {
         if !matches!(suite.runner, Runner::Junit | Runner::Instrumentation) {
             return None;
         }
@@ -128,6 +129,8 @@ fn path_of(suite: &str) -> String {
 mod tests {
     use memgate_model::HolderStep;
 
+    use memgate_model::{SuiteReport, TestReport};
+
     use super::*;
     use crate::sample;
 
@@ -173,7 +176,12 @@ mod tests {
             (&native, "TileCacheTest.evicts", false, "engine_tests"),
         ] {
             let test = TestReport { is_class, ..sample::test(test) };
-            assert_eq!(checkout.shown(suite, &test, None), (want.to_owned(), 1), "{}", test.id);
+            assert_eq!(
+                checkout.shown(SuiteTest { suite, test: &test }, None),
+                (want.to_owned(), 1),
+                "{}",
+                test.id
+            );
         }
     }
 

@@ -1,17 +1,19 @@
 //! The command that runs one test again, as it was run.
 
-use memgate_model::{RunReport, Runner, SuiteReport, TestReport};
+use memgate_model::{RunReport, Runner};
+
+use crate::suite_test::SuiteTest;
 
 /// `memgate run --filter MapCache.scroll -- build/engine_tests`; `None`: the run was not started by `memgate run`,
 /// nothing smaller than the run can be selected, or the test would show nothing alone.
-pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport) -> Option<String> {
+pub(crate) fn command(report: &RunReport, at: SuiteTest<'_>) -> Option<String> {
     let typed = &report.origin.as_ref()?.command;
     let (program, arguments) = typed.split_first()?;
     if arguments.first().is_none_or(|first| first != "run") {
         return None;
     }
     let mut command = vec![name_of(program), "run".to_owned()];
-    let selected = filter(suite, test)?;
+    let (suite, selected) = (at.suite, filter(at)?);
     let end = arguments.iter().position(|argument| argument == "--");
     let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
     // memgate itself passes this argument to the programs of a shard.
@@ -63,7 +65,7 @@ fn selected_by_argument(tests: &[String], selected: &str) -> Option<Vec<String>>
 }
 
 /// Selects a test, or the smallest group that contains it; `None`: only all tests together can be run.
-fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
+fn filter(SuiteTest { suite, test }: SuiteTest<'_>) -> Option<String> {
     let id = test.id.as_str();
     if test.is_heap_dump() || test.only_among_others {
         return None;
@@ -105,7 +107,7 @@ pub fn quoted(argument: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::Origin;
+    use memgate_model::{Origin, SuiteReport, TestReport};
 
     use super::*;
     use crate::sample;
@@ -115,7 +117,8 @@ mod tests {
         let mut report = sample::leak();
         let suite = SuiteReport { name: "engine/tiles".to_owned(), ..report.suites[0].clone() };
         let test = TestReport { id: "Tiles/Loader.loads/3".to_owned(), ..sample::test("") };
-        assert_eq!(command(&report, &suite, &test), None, "nobody knows the command");
+        let at = SuiteTest { suite: &suite, test: &test };
+        assert_eq!(command(&report, at), None, "nobody knows the command");
         let filter = "memgate run --filter Tiles/Loader.loads/3";
         for (typed, again) in [
             ("/usr/bin/memgate run -- build/t --x", Some(" -- build/t --x")),
@@ -132,7 +135,7 @@ mod tests {
             let typed = typed.split(' ').map(str::to_owned).collect();
             report.origin = Some(Origin { command: typed, ..Origin::default() });
             let again = again.map(|rest| format!("{filter}{rest}"));
-            assert_eq!(command(&report, &suite, &test), again);
+            assert_eq!(command(&report, at), again);
         }
     }
 
@@ -159,7 +162,8 @@ mod tests {
     }
 
     fn command_of(report: &RunReport, suite: &SuiteReport, id: &str) -> Option<String> {
-        command(report, suite, &TestReport { id: id.to_owned(), ..sample::test("") })
+        let test = TestReport { id: id.to_owned(), ..sample::test("") };
+        command(report, SuiteTest { suite, test: &test })
     }
 
     #[test]
@@ -185,13 +189,15 @@ mod tests {
         ] {
             let suite = SuiteReport { runner, ..report.suites[0].clone() };
             let test = TestReport { id: id.to_owned(), is_class, ..sample::test("") };
+            let at = SuiteTest { suite: &suite, test: &test };
             let again = selected.map(|selected| format!("memgate run --filter {selected} -- ./mvnw"));
-            assert_eq!(command(&report, &suite, &test), again);
+            assert_eq!(command(&report, at), again);
             let among_others = TestReport { only_among_others: true, ..test.clone() };
-            assert_eq!(command(&report, &suite, &among_others), None, "alone it shows nothing");
+            let among_others = SuiteTest { test: &among_others, ..at };
+            assert_eq!(command(&report, among_others), None, "alone it shows nothing");
             if runner == Runner::Junit {
                 let java = RunReport { origin: typed("java"), ..report.clone() };
-                assert_eq!(command(&java, &suite, &test), None, "nobody knows how");
+                assert_eq!(command(&java, at), None, "nobody knows how");
             }
         }
     }

@@ -2,7 +2,7 @@
 //! refuses a file if one location is in no source file, and shows suppressed results like all others. So each location
 //! has a source file, and waived leaks are left out.
 
-use memgate_model::{Frame, Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Frame, Leak, LeakKind, RunReport, TestReport, Verdict};
 use serde::Serialize;
 
 use crate::error::RenderError;
@@ -10,7 +10,8 @@ use crate::figures::is_certain;
 use crate::holder::holder;
 use crate::names::of_frame as name;
 use crate::places::{Checkout, Place};
-use crate::summary::{in_short, of_a_leak, qualified};
+use crate::suite_test::SuiteTest;
+use crate::summary::{in_short, of_a_leak};
 use crate::visible::visible;
 use crate::worst::not_passed;
 
@@ -147,7 +148,7 @@ struct Step {
 /// When JSON cannot be written.
 pub fn sarif(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
     let mut results: Vec<Finding> =
-        not_passed(report).into_iter().flat_map(|(suite, test)| of_test(suite, test, checkout)).collect();
+        not_passed(report).into_iter().flat_map(|at| of_test(at, checkout)).collect();
     results.truncate(MAX_RESULTS);
     let log = Log {
         schema: "https://json.schemastore.org/sarif-2.1.0.json",
@@ -207,20 +208,21 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-fn of_test(suite: &SuiteReport, test: &TestReport, checkout: &Checkout) -> Vec<Finding> {
+fn of_test(at: SuiteTest<'_>, checkout: &Checkout) -> Vec<Finding> {
+    let test = at.test;
     if test.verdict == Verdict::NotJudged {
         return Vec::new();
     }
     let leaks: Vec<&Leak> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
     if !leaks.is_empty() {
-        return leaks.into_iter().map(|leak| of_leak(suite, test, leak, checkout)).collect();
+        return leaks.into_iter().map(|leak| of_leak(at, leak, checkout)).collect();
     }
-    let test_name = visible(&qualified(suite, test)).into_owned();
+    let test_name = visible(&at.qualified()).into_owned();
     vec![Finding {
         rule_id: rule_of(test),
         level: level_of(test),
         message: Message { text: format!("{test_name}: {}", visible(&in_short(test))) },
-        locations: vec![location(checkout.shown(suite, test, None), test_name.clone(), None)],
+        locations: vec![location(checkout.shown(at, None), test_name.clone(), None)],
         code_flows: Vec::new(),
         partial_fingerprints: Fingerprints { leak: test_name },
     }]
@@ -242,17 +244,17 @@ fn level_of(test: &TestReport) -> &'static str {
     }
 }
 
-fn of_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak, checkout: &Checkout) -> Finding {
-    let test_name = visible(&qualified(suite, test)).into_owned();
-    let mut text = of_a_leak(suite, test, leak);
+fn of_leak(at: SuiteTest<'_>, leak: &Leak, checkout: &Checkout) -> Finding {
+    let test_name = visible(&at.qualified()).into_owned();
+    let mut text = of_a_leak(at, leak);
     if leak.kind == LeakKind::Native && leak.hold.is_some() {
         text += &format!("; {}", holder(leak).replace("  ", " "));
     }
     Finding {
-        rule_id: rule_of(test),
-        level: level_of(test),
+        rule_id: rule_of(at.test),
+        level: level_of(at.test),
         message: Message { text },
-        locations: vec![location(checkout.shown(suite, test, Some(leak)), test_name, None)],
+        locations: vec![location(checkout.shown(at, Some(leak)), test_name, None)],
         code_flows: code_flow(leak, checkout).into_iter().collect(),
         partial_fingerprints: Fingerprints { leak: visible(&leak.id).into_owned() },
     }

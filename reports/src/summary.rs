@@ -6,6 +6,7 @@ use memgate_model::{
 
 use crate::culprit;
 use crate::figures::{GAP, figure_of, suite_figures, test_figures};
+use crate::suite_test::SuiteTest;
 use crate::visible::visible;
 use crate::words::own_outcome;
 use crate::worst::not_passed;
@@ -196,20 +197,15 @@ pub(crate) fn statistics(test: &TestReport) -> Vec<String> {
 }
 
 /// A leak with its test, and the figure that counts it.
-pub(crate) fn of_a_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak) -> String {
-    let figure =
-        figure_of(leak, test).map_or_else(String::new, |figure| format!(": {}", figure.replace(GAP, ", ")));
-    let of = format!("{}{figure}", qualified(suite, test));
-    format!("{} ({})", culprit::of_leak(leak, test), visible(&of))
+pub(crate) fn of_a_leak(at: SuiteTest<'_>, leak: &Leak) -> String {
+    let figure = figure_of(leak, at.test)
+        .map_or_else(String::new, |figure| format!(": {}", figure.replace(GAP, ", ")));
+    let of = format!("{}{figure}", at.qualified());
+    format!("{} ({})", culprit::of_leak(leak, at.test), visible(&of))
 }
 
 fn figure(test: &TestReport) -> Option<String> {
     test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "))
-}
-
-/// `engine::MapCache.scroll`, as thresholds name it.
-pub(crate) fn qualified(suite: &SuiteReport, test: &TestReport) -> String {
-    format!("{}::{}", suite.name, test.id)
 }
 
 /// What to do with a waiver that covered nothing.
@@ -220,16 +216,16 @@ pub(crate) fn unused(waiver: &WaiverReport, report: &RunReport) -> String {
 /// The leak that a waiver misses because its `test` matches another test.
 pub(crate) fn missed(waiver: &WaiverReport, report: &RunReport) -> Option<String> {
     let id = waiver.matches.strip_prefix("leak ").and_then(|named| named.split(' ').next());
-    let mut tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let has_it = |id: &str| {
-        tests.find(|(_, test)| {
-            test.leaks
+        SuiteTest::all(report).find(|at| {
+            at.test
+                .leaks
                 .iter()
                 .any(|leak| leak.id == id && leak.waiver.is_none() && leak.waived_up_to.is_none())
         })
     };
-    let (suite, test) = id.and_then(has_it)?;
-    Some(format!("does not match {}, which has its leak", qualified(suite, test)))
+    let at = id.and_then(has_it)?;
+    Some(format!("does not match {}, which has its leak", at.qualified()))
 }
 
 /// The reasons for the verdict of the run.
@@ -249,13 +245,12 @@ pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
     let anchors = Anchors::new(report);
     let tests = not_passed(report);
     let more = tests.len().saturating_sub(MAX_REASONS);
-    for (suite, test) in tests.into_iter().take(MAX_REASONS) {
-        let anchor = Some(anchors.of(suite, test));
+    for at in tests.into_iter().take(MAX_REASONS) {
         reasons.push(Reason {
-            verdict: test.verdict,
-            name: qualified(suite, test),
-            text: in_short(test),
-            anchor,
+            verdict: at.test.verdict,
+            name: at.qualified(),
+            text: in_short(at.test),
+            anchor: Some(anchors.of(at.test)),
         });
     }
     for waiver in &report.waivers {
@@ -293,21 +288,19 @@ impl Anchors {
     pub(crate) fn new(report: &RunReport) -> Self {
         let mut used = std::collections::BTreeMap::<String, usize>::new();
         let mut by_place = std::collections::BTreeMap::new();
-        for suite in &report.suites {
-            for test in &suite.tests {
-                let mut anchor = anchor(&qualified(suite, test));
-                let times = used.entry(anchor.clone()).or_default();
-                *times += 1;
-                if *times > 1 {
-                    anchor = format!("{anchor}~{times}");
-                }
-                by_place.insert(place(test), anchor);
+        for at in SuiteTest::all(report) {
+            let mut anchor = anchor(&at.qualified());
+            let times = used.entry(anchor.clone()).or_default();
+            *times += 1;
+            if *times > 1 {
+                anchor = format!("{anchor}~{times}");
             }
+            by_place.insert(place(at.test), anchor);
         }
         Self { by_place }
     }
 
-    pub(crate) fn of(&self, _: &SuiteReport, test: &TestReport) -> String {
+    pub(crate) fn of(&self, test: &TestReport) -> String {
         self.by_place.get(&place(test)).cloned().unwrap_or_default()
     }
 }

@@ -1,15 +1,16 @@
 //! A group of leaks: its title and holder, its allocation site, and how to accept it.
 
-use memgate_model::{Frame, Leak, LeakKind, SuiteReport, TestReport, format_bytes};
+use memgate_model::{Frame, Leak, LeakKind, format_bytes};
 
 use super::write::Html;
 use crate::holder::holder;
 use crate::human::{accepting, waive_command};
 use crate::names::{in_module, of_frame};
 use crate::stacks::own;
+use crate::suite_test::SuiteTest;
 
 /// `grows`: the leak grows in this test of a suite, and may be waived until this day; `None`: it was allocated once.
-pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<((&SuiteReport, &TestReport), &str)>) {
+pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<(SuiteTest<'_>, &str)>) {
     html.markup("<div class=leak").attribute("data-leak", &leak.id).markup("><h3>").text(&leak.title);
     if leak.kind != LeakKind::Os {
         let per = if grows.is_some() { leak.kind.per() } else { "" };

@@ -12,7 +12,8 @@ use crate::chart::{Lane, lanes, plots_of_suite};
 use crate::dates::days_until;
 use crate::error::RenderError;
 use crate::human::{app_memory, hunted, lifetimes, one_time_groups, sampled, times, told_of_shard};
-use crate::summary::{qualified, unused};
+use crate::suite_test::SuiteTest;
+use crate::summary::unused;
 
 /// Waivers that end within this many days are marked.
 const SOON_DAYS: i64 = 14;
@@ -214,7 +215,7 @@ pub(super) fn excluded(report: &RunReport) -> Html {
                 Outcome::Passed => &mut unscreened,
                 Outcome::Failed | Outcome::Crashed | Outcome::TimedOut => &mut failed,
             };
-            list.push(qualified(suite, test));
+            list.push(SuiteTest { suite, test }.qualified());
         }
     }
     html.markup(

@@ -13,7 +13,8 @@ use super::write::Html;
 use crate::chart::plots_of;
 use crate::error::RenderError;
 use crate::figures::{exact, per, wide};
-use crate::summary::{Anchors, in_short, qualified, statistics};
+use crate::suite_test::SuiteTest;
+use crate::summary::{Anchors, in_short, statistics};
 use crate::words::{own_outcome, verdict_word, waive_until};
 use crate::worst::{leaked_bytes, not_passed};
 use crate::{clean, rerun};
@@ -36,28 +37,28 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     html.markup(if total > MANY { "<div id=list class=many>\n" } else { "<div id=list>\n" });
     let anchors = Anchors::new(report);
     let first = not_passed(report);
-    let seen: BTreeSet<_> = first.iter().map(|(_, test)| std::ptr::from_ref(*test)).collect();
+    let seen: BTreeSet<_> = first.iter().map(|at| std::ptr::from_ref(at.test)).collect();
     let mut clean = Clean::default();
-    let mut rest: Vec<(&SuiteReport, &TestReport)> = Vec::new();
+    let mut rest = Vec::new();
     for (number, suite) in report.suites.iter().enumerate() {
         let figures = clean::figures(suite);
         clean.suite(suite, figures);
         for test in suite.tests.iter().filter(|test| !seen.contains(&std::ptr::from_ref(*test))) {
             if clean::is_clean(test, figures) {
-                clean.test(number, suite, test, &anchors);
+                clean.test(number, test, &anchors);
             } else {
-                rest.push((suite, test));
+                rest.push(SuiteTest { suite, test });
             }
         }
     }
     // All of them share one element: five thousand more elements would take a third of the time in which a browser
     // opens the page.
     let mut closed = Html::default();
-    for (index, (suite, test)) in first.iter().copied().chain(rest).enumerate() {
+    for (index, at) in first.iter().copied().chain(rest).enumerate() {
         let parsed = index < OPEN_BODIES && index < first.len();
-        let anchor = anchors.of(suite, test);
-        row(&mut html, (suite, test), &anchor, index == 0 && parsed);
-        let body = body(report, suite, test, &anchor)?;
+        let anchor = anchors.of(at.test);
+        row(&mut html, at, &anchor, index == 0 && parsed);
+        let body = body(report, at, &anchor)?;
         if parsed {
             html.markup("<div class=body>").part(&body).markup("</div>");
         } else {
@@ -94,10 +95,10 @@ impl Clean {
         self.suites.markup("\n");
     }
 
-    fn test(&mut self, number: usize, suite: &SuiteReport, test: &TestReport, anchors: &Anchors) {
+    fn test(&mut self, number: usize, test: &TestReport, anchors: &Anchors) {
         let milliseconds = format!("{:.1}", test.duration_s * 1000.0);
         self.tests.text(&number.to_string()).markup("\t").text(&milliseconds).markup("\t").text(&test.id);
-        let anchor = anchors.of(suite, test);
+        let anchor = anchors.of(test);
         // Only a second test of the same name has an anchor of its own.
         if anchor.contains('~') {
             self.tests.markup("\t").text(&anchor);
@@ -131,7 +132,8 @@ fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
 }
 
 /// A test without its body, which follows.
-fn row(html: &mut Html, (suite, test): (&SuiteReport, &TestReport), anchor: &str, open: bool) {
+fn row(html: &mut Html, at: SuiteTest<'_>, anchor: &str, open: bool) {
+    let SuiteTest { suite, test } = at;
     let (class, word) = verdict_word(test.verdict);
     let leaked = leaked_bytes(test);
     html.markup("<details class=test").attribute("id", anchor).markup(" data-v=").markup(class);
@@ -147,7 +149,7 @@ fn row(html: &mut Html, (suite, test): (&SuiteReport, &TestReport), anchor: &str
         .markup("\">");
     html.markup(word)
         .markup("</span> <span class=name>")
-        .text(&qualified(suite, test))
+        .text(&at.qualified())
         .markup("</span> <span class=short>");
     let short =
         if test.verdict == Verdict::Pass && test.reason.is_empty() { String::new() } else { in_short(test) };
@@ -171,12 +173,8 @@ fn found_by(test: &TestReport) -> String {
     text
 }
 
-fn body(
-    report: &RunReport,
-    suite: &SuiteReport,
-    test: &TestReport,
-    anchor: &str,
-) -> Result<Html, RenderError> {
+fn body(report: &RunReport, at: SuiteTest<'_>, anchor: &str) -> Result<Html, RenderError> {
+    let test = at.test;
     let mut html = Html::default();
     html.markup("<p class=facts>").text(own_outcome(test.outcome));
     html.text(&format!(" in {} · ", seconds(test.duration_s)));
@@ -192,9 +190,9 @@ fn body(
     }
     let until = waive_until(&report.started);
     for leak in &test.leaks {
-        leak::group(&mut html, leak, Some(((suite, test), &until)));
+        leak::group(&mut html, leak, Some((at, &until)));
     }
-    if let Some(again) = rerun::command(report, suite, test).filter(|_| !test.leaks.is_empty()) {
+    if let Some(again) = rerun::command(report, at).filter(|_| !test.leaks.is_empty()) {
         html.markup("<p class=facts>run only this test: ");
         leak::command(&mut html, &again);
         html.markup("</p>");
@@ -214,7 +212,7 @@ fn body(
         html.markup("</details>");
     }
     figures(&mut html, &test.metrics);
-    method(&mut html, &how(suite, test));
+    method(&mut html, &how(at));
     Ok(html)
 }
 
@@ -259,7 +257,7 @@ fn seconds(seconds: f64) -> String {
 }
 
 /// The steps from the first execution to the verdict, with their figures.
-fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
+fn how(SuiteTest { suite, test }: SuiteTest<'_>) -> Vec<String> {
     if test.verdict == Verdict::NotJudged {
         return vec![match test.outcome {
             Outcome::Skipped => "The test skipped itself: there is nothing to judge.".to_owned(),

@@ -12,6 +12,7 @@ use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
 use crate::names::is_of_platform;
 use crate::rerun::quoted;
+use crate::suite_test::SuiteTest;
 use crate::visible::visible;
 use crate::words::waive_until;
 
@@ -43,19 +44,14 @@ impl BlockStyle {
     }
 }
 
-/// The block of a test of a suite that did not pass, under its displayed name; `again` is the command that runs it
-/// alone.
-pub(crate) fn test_block(
-    (suite, test): (&SuiteReport, &TestReport),
-    name: &str,
-    again: Option<&str>,
-    style: &BlockStyle,
-) -> String {
+/// The block of a test that did not pass, under its displayed name; `again` is the command that runs it alone.
+pub(crate) fn test_block(at: SuiteTest<'_>, name: &str, again: Option<&str>, style: &BlockStyle) -> String {
+    let test = at.test;
     let mut figures = test_figures(test).into_iter();
     let first = culprit::of_test(test).or_else(|| figures.next());
     let mut block = headline(test.verdict, name, first, style);
     figures.for_each(|figure| push(&mut block, &figure));
-    block.push_str(&test_body((suite, test), style));
+    block.push_str(&test_body(at, style));
     if let Some(command) = again.filter(|_| !test.leaks.is_empty()) {
         push(&mut block, &style.paint.faint(format!("run only this test: {}", visible(command))));
     }
@@ -67,12 +63,10 @@ const NAMED: usize = 3;
 
 /// The text below the headline, if the test was not measured and has nothing else to show. Such tests with an equal
 /// text share a block.
-pub(crate) fn unmeasured_body(
-    (suite, test): (&SuiteReport, &TestReport),
-    style: &BlockStyle,
-) -> Option<String> {
+pub(crate) fn unmeasured_body(at: SuiteTest<'_>, style: &BlockStyle) -> Option<String> {
+    let test = at.test;
     let is_bare = test.verdict == Verdict::Error && test.leaks.is_empty() && test_figures(test).is_empty();
-    is_bare.then(|| test_body((suite, test), style))
+    is_bare.then(|| test_body(at, style))
 }
 
 /// The block of tests that were not measured for one reason.
@@ -95,7 +89,8 @@ pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Ve
 }
 
 /// The text below the headline: reason, curve, leak groups.
-pub(crate) fn test_body((suite, test): (&SuiteReport, &TestReport), style: &BlockStyle) -> String {
+pub(crate) fn test_body(at: SuiteTest<'_>, style: &BlockStyle) -> String {
+    let test = at.test;
     let mut body = String::new();
     let reason = match test.verdict {
         // These have no headline with figures.
@@ -110,7 +105,7 @@ pub(crate) fn test_body((suite, test): (&SuiteReport, &TestReport), style: &Bloc
     }
     let shown = if style.verbose { test.leaks.len() } else { GROUPS };
     for leak in test.leaks.iter().take(shown) {
-        body.push_str(&leak_group(leak, (suite, test), style));
+        body.push_str(&leak_group(leak, at, style));
     }
     if let Some(hidden @ [_, ..]) = test.leaks.get(shown..) {
         let bytes = hidden.iter().map(|leak| leak.bytes_per_iteration).sum();
@@ -123,7 +118,7 @@ pub(crate) fn test_body((suite, test): (&SuiteReport, &TestReport), style: &Bloc
 }
 
 /// A leak group with its stack and the command to waive it.
-fn leak_group(leak: &Leak, at: (&SuiteReport, &TestReport), style: &BlockStyle) -> String {
+fn leak_group(leak: &Leak, at: SuiteTest<'_>, style: &BlockStyle) -> String {
     let mut text = leak_stack(leak, style);
     let id = visible(&leak.id);
     let advice = match &leak.waiver {
@@ -149,7 +144,7 @@ pub(crate) fn accepting(leak: &Leak) -> String {
 
 /// The command that accepts a leak of a test until a date. If its id names only the kind, it is limited to this
 /// test.
-pub(crate) fn waive_command(leak: &Leak, (suite, test): (&SuiteReport, &TestReport), until: &str) -> String {
+pub(crate) fn waive_command(leak: &Leak, SuiteTest { suite, test }: SuiteTest<'_>, until: &str) -> String {
     let only = match leak.is_of_kind(suite.runner) {
         true => format!(" --test {}", quoted(&visible(&name_in_waiver(&suite.name, &test.id)))),
         false => String::new(),

@@ -10,13 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{RunReport, SuiteReport, Verdict};
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Error, Reader, Writer, XmlVersion};
 
 use super::sanitise::{attribute, cdata};
 use crate::human::{BlockStyle, test_block};
+use crate::suite_test::SuiteTest;
 use crate::summary::in_short;
 
 /// A document with the added leaks.
@@ -66,13 +67,10 @@ pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
     Ok(Merged { xml: writer.into_inner(), cases, known, unclear })
 }
 
-/// A test of the report, with its suite.
-type Named<'r> = (&'r SuiteReport, &'r TestReport);
-
 /// Tests of the report that a document names.
 struct Tests<'r> {
     /// Those that leak, by the name a runner gives them.
-    failing: BTreeMap<String, Named<'r>>,
+    failing: BTreeMap<String, SuiteTest<'r>>,
     /// Those that leak in one of several suites.
     unclear: Vec<String>,
     /// The number of all.
@@ -97,7 +95,7 @@ fn tests<'r>(report: &'r RunReport, document: &BTreeSet<String>) -> Tests<'r> {
                 |&&owner: &&usize| owners.iter().all(|&other| known[other].is_subset(&known[owner]));
             match owners.iter().filter(has_all).collect::<Vec<_>>().as_slice() {
                 [one] if **one == index => {
-                    failing.insert(name, (suite, test));
+                    failing.insert(name, SuiteTest { suite, test });
                 }
                 [_] => {}
                 _ => {
@@ -149,12 +147,12 @@ fn events(xml: &[u8]) -> Result<Vec<Event<'static>>, Error> {
     }
 }
 
-type Hits<'r> = BTreeMap<usize, Named<'r>>;
+type Hits<'r> = BTreeMap<usize, SuiteTest<'r>>;
 
 /// The events of the test cases that must fail, and the amounts by which the counts of the suites around them rise.
 fn hits<'r>(
     events: &[Event<'static>],
-    failing: &BTreeMap<String, Named<'r>>,
+    failing: &BTreeMap<String, SuiteTest<'r>>,
 ) -> Result<(Hits<'r>, BTreeMap<usize, usize>), Error> {
     let mut hits = Hits::new();
     let mut counts = BTreeMap::new();
@@ -219,7 +217,7 @@ fn named(start: &BytesStart<'_>) -> Result<Option<String>, Error> {
 
 fn failure(
     writer: &mut Writer<Vec<u8>>,
-    (suite, test): Named<'_>,
+    at: SuiteTest<'_>,
     style: &BlockStyle,
     is_unicode: bool,
 ) -> Result<(), Error> {
@@ -228,13 +226,13 @@ fn failure(
         let reference = |c: char| if c.is_ascii() { c.to_string() } else { format!("&#{};", u32::from(c)) };
         if is_unicode { text.into_owned() } else { text.chars().map(reference).collect() }
     };
-    let message = written(&attribute(&in_short(test)));
+    let message = written(&attribute(&in_short(at.test)));
     let mut start = BytesStart::new("failure");
     start.push_attribute((&b"message"[..], message.as_bytes()));
     start.push_attribute(("type", "leak"));
     writer.write_event(Event::Start(start))?;
     // The text is cleaned as for CDATA, but `]]>` is not split, because this is no CDATA section.
-    let text = cdata(&test_block((suite, test), &test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
+    let text = cdata(&test_block(at, &at.test.id, None, style)).replace("]]]]><![CDATA[>", "]]>");
     writer.write_event(Event::Text(BytesText::from_escaped(written(&text))))?;
     writer.write_event(Event::End(BytesEnd::new("failure")))?;
     Ok(())
