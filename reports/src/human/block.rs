@@ -9,7 +9,7 @@ use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
 use crate::holder::holder;
 use crate::human::paint::Paint;
-use crate::human::stack::{stack_lines, width};
+use crate::human::stack::{source, stack_lines, width};
 use crate::names::is_of_platform;
 use crate::rerun::quoted;
 use crate::suite_test::SuiteTest;
@@ -206,13 +206,8 @@ fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     for (frame, label) in
         frames.iter().take(shown).zip(std::iter::once("allocated at").chain(std::iter::repeat("")))
     {
-        let place = match (&frame.file, frame.line) {
-            (Some(file), Some(line)) => format!("({}:{line})", visible(file)),
-            (Some(file), None) => format!("({})", visible(file)),
-            (None, _) => String::new(),
-        };
         let function = frame.function.as_deref().map_or_else(String::new, |name| visible(name).into_owned());
-        push(&mut text, &format!("{label:12}  {function}{}", style.paint.faint(place)));
+        push(&mut text, &format!("{label:12}  {function}{}", style.paint.faint(source(frame))));
     }
     text
 }

@@ -5,6 +5,7 @@ use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes, 
 
 use crate::figures::GAP;
 use crate::human::paint::Paint;
+use crate::human::stack::source;
 use crate::visible::visible;
 
 /// Sites shown, unless all are requested, and frames of each.
@@ -63,13 +64,8 @@ fn one(site: &FollowedSite, paint: Paint, verbose: bool) -> String {
     let shown = if verbose { site.frames.len() } else { FRAMES };
     for (index, frame) in site.frames.iter().take(shown).enumerate() {
         let label = if index == 0 { "allocated at" } else { "" };
-        let place = match (&frame.file, frame.line) {
-            (Some(file), Some(line)) => format!("({}:{line})", visible(file)),
-            (Some(file), None) => format!("({})", visible(file)),
-            (None, _) => String::new(),
-        };
         let function = frame.function.as_deref().unwrap_or("?");
-        text += &format!("      {label:12}  {}{}\n", visible(function), paint.faint(place));
+        text += &format!("      {label:12}  {}{}\n", visible(function), paint.faint(source(frame)));
     }
     text
 }

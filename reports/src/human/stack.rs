@@ -57,6 +57,15 @@ fn location(frame: &Frame) -> String {
     if frame.inlined { format!("{place} (inlined)").trim_start().to_owned() } else { place }
 }
 
+/// `(Tile.java:31)`; empty: not known.
+pub(super) fn source(frame: &Frame) -> String {
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("({}:{line})", visible(file)),
+        (Some(file), None) => format!("({})", visible(file)),
+        (None, _) => String::new(),
+    }
+}
+
 /// Columns of a text, one for each character.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().count()
