@@ -32,7 +32,9 @@ mod wording;
 
 use std::time::Duration;
 
-use memgate_model::{AgentCost, Level, Outcome, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict};
+use memgate_model::{
+    AgentCost, Level, Outcome, Problem, RunReport, Runner, SCHEMA_VERSION, SuiteReport, Verdict,
+};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput, SuiteInput};
 use crate::policy::GatePolicy;
@@ -60,10 +62,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let command_failed = input.command_status.filter(|status| *status != 0);
     let users_failed = command_failed.is_some() || tests_failed;
     let suites: Vec<SuiteReport> = judged.into_iter().map(|suite| suite.report).collect();
-    // A suite with an error gives its own reason.
-    let no_test = |suite: &SuiteReport| suite.tests.is_empty() && suite.verdict != Verdict::Error;
-    let nothing_ran = suites.iter().all(no_test) && input.errors.is_empty() && !input.may_be_empty;
-    let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
+    let mut errors = input.errors.clone();
+    errors.extend(nothing_ran(input, &suites));
+    let broken = if errors.is_empty() { Verdict::Pass } else { Verdict::Error };
     let is_whole = broken != Verdict::Error && !users_failed && suites.iter().all(SuiteReport::is_whole);
     let mut waivers = context.waivers.report(input.partial || !is_whole);
     // In a partial run, another part may still have the leak.
@@ -75,24 +76,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         .filter(|_| !input.partial)
         .filter_map(|waiver| Some(waiver.fixed.as_ref()?.level.verdict()));
     let verdict = of_waivers.fold(broken.max(Verdict::of_suites(&suites)), Verdict::max);
-    let mut errors = input.errors.clone();
-    if nothing_ran {
-        let (what, hint) = if suites.is_empty() {
-            ("no tests were seen", "is the program one that memgate can look into? `memgate doctor` says")
-        } else {
-            (
-                "no test ran: nothing was measured",
-                "look at the filter of the command, at GTEST_FILTER, and at tests named DISABLED_",
-            )
-        };
-        errors.push(suite::problem("run", what, hint));
-    }
-    // No test explains why the exit code is not 0. On a device there is no command: its suite says how it ended.
-    let are_on_devices = input.suites.iter().all(|suite| suite.runner == Runner::Instrumentation);
-    let failures = |suite: &SuiteInput| suite.java.iter().any(|java| !java.failures.is_empty());
-    let tells = |suite: &SuiteInput| !suite.problems.is_empty() || failures(suite);
-    let told = are_on_devices && input.suites.iter().any(tells);
-    let unexplained = command_failed.filter(|_| !tests_failed && !told && !policy.ignore_test_failures);
+    // No test explains why the exit code is not 0.
+    let is_explained = tests_failed || is_told_by_device(input) || policy.ignore_test_failures;
+    let unexplained = command_failed.filter(|_| !is_explained);
     if let Some(status) = unexplained {
         let what = format!("it ended with status {status}, though no test failed: so does this run, with 1");
         errors.push(suite::problem("command", &what, "its own output says why"));
@@ -116,6 +102,30 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         shards: Vec::new(),
         followed: crate::java::followed(processes(input).map(|process| &process.record), &policy.follow),
     }
+}
+
+/// The error of a run without a test.
+fn nothing_ran(input: &RunInput, suites: &[SuiteReport]) -> Option<Problem> {
+    // A suite with an error gives its own reason.
+    let has_no_test = |suite: &SuiteReport| suite.tests.is_empty() && suite.verdict != Verdict::Error;
+    if input.may_be_empty || !input.errors.is_empty() || !suites.iter().all(has_no_test) {
+        return None;
+    }
+    let (what, hint) = match suites {
+        [] => ("no tests were seen", "is the program one that memgate can look into? `memgate doctor` says"),
+        _ => (
+            "no test ran: nothing was measured",
+            "look at the filter of the command, at GTEST_FILTER, and at tests named DISABLED_",
+        ),
+    };
+    Some(suite::problem("run", what, hint))
+}
+
+/// On a device there is no command: its suite says how it ended.
+fn is_told_by_device(input: &RunInput) -> bool {
+    let failures = |suite: &SuiteInput| suite.java.iter().any(|java| !java.failures.is_empty());
+    let tells = |suite: &SuiteInput| !suite.problems.is_empty() || failures(suite);
+    input.suites.iter().all(|suite| suite.runner == Runner::Instrumentation) && input.suites.iter().any(tells)
 }
 
 fn has_failed(outcome: Outcome) -> bool {
