@@ -277,6 +277,24 @@ pub struct Window {
 }
 
 impl Window {
+    /// The process as one execution of `test`, up to `end`; `None`: it is still open.
+    #[must_use]
+    pub fn of_process(record: &ProcessRecord, test: &str, end: Option<&ProcessEnd>) -> Self {
+        let begun =
+            Self { test: test.to_owned(), start_ns: record.first_ns, open_tests: 1, ..Self::default() };
+        let Some(end) = end else { return begun };
+        Self {
+            end_ns: end.t_ns,
+            end: end.counters,
+            survivors: end.survivors.clone(),
+            survivor_count: end.survivor_count,
+            survivors_known: !end.incomplete,
+            incomplete: end.incomplete,
+            interval: record.interval(),
+            ..begun
+        }
+    }
+
     /// `Suite.Test`, as GoogleTest prints it. Without a suite: the test. Without a test (the window is a whole Java
     /// test class): the suite.
     #[must_use]

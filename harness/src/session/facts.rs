@@ -485,24 +485,16 @@ pub(crate) fn problem(r#where: &str, what: String, hint: &str) -> Problem {
 
 /// Makes a whole process one execution of `test`.
 fn become_test(record: &mut ProcessRecord, test: &str, ending: &EndingFacts) {
-    let mut window =
-        Window { test: test.to_owned(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
-    let Some(end) = &record.end else {
+    let mut window = Window::of_process(record, test, record.end.as_ref());
+    if record.end.is_none() {
         record.open = vec![OpenTest { id: test.to_owned(), window }];
         return;
-    };
+    }
     let status = match ending {
         EndingFacts::Exited(status) => Some(*status),
         _ => record.goodbye.as_ref().and_then(|goodbye| goodbye.status),
     };
-    window.end_ns = end.t_ns;
-    window.end = end.counters;
     window.outcome = status.map(|status| if status == 0 { Outcome::Passed } else { Outcome::Failed });
-    window.survivors.clone_from(&end.survivors);
-    window.survivor_count = end.survivor_count;
-    window.interval = record.interval();
-    window.survivors_known = !end.incomplete;
-    window.incomplete = end.incomplete;
     record.windows = vec![window];
 }
 

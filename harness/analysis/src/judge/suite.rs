@@ -177,21 +177,14 @@ fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Ve
     if record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Exec) {
         return (Vec::new(), Vec::new());
     }
-    let mut window =
-        Window { test: suite.name.clone(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
     // A process that was killed after its last boundary may have had more to record.
-    let Some(end) = record.end.as_ref().filter(|_| record.goodbye.is_some()) else {
+    let end = record.end.as_ref().filter(|_| record.goodbye.is_some());
+    let mut window = Window::of_process(record, &suite.name, end);
+    if end.is_none() {
         return (Vec::new(), vec![OpenTest { id: window.id(), window }]);
-    };
+    }
     let failed = measured::status(process).is_some_and(|status| status != 0);
-    window.end_ns = end.t_ns;
-    window.end = end.counters;
     window.outcome = Some(if failed { Outcome::Failed } else { Outcome::Passed });
-    window.survivors.clone_from(&end.survivors);
-    window.survivor_count = end.survivor_count;
-    window.interval = record.interval();
-    window.survivors_known = !end.incomplete;
-    window.incomplete = end.incomplete;
     (vec![window], Vec::new())
 }
 
