@@ -29,7 +29,7 @@ mod watch;
 use analyze::Analyze;
 use diff::Most;
 pub(super) use json::schema;
-use read::{Named, Renames, bad, open, read_heap, read_index, read_original, read_rules};
+use read::{Dump, Renames, bad, open, read_heap, read_index, read_original, read_rules};
 use show::{ClassRow, Shown, printable};
 use watch::Watch;
 
@@ -86,53 +86,57 @@ enum Answered {
     Written(u8),
 }
 
-fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Answered, ExpectedError> {
+fn answer<'a>(
+    command: &'a HeapCommand,
+    path: &'a Path,
+    watch: &Watch<'_>,
+) -> Result<Answered, ExpectedError> {
+    let named = |mapping: &'a Option<PathBuf>| Dump::of(path, mapping.as_deref());
     let answer = match command {
         HeapCommand::Analyze { leaks, rules, mapping, baseline, top, exact, html, leakcanary, .. } => {
             let analyze = Analyze {
                 leaks,
                 rules,
-                renames: Renames::read(mapping.as_deref())?,
                 baseline: baseline.as_deref(),
                 top: *top,
                 exact: *exact,
                 html: html.as_deref(),
                 leakcanary: *leakcanary,
             };
-            analyze.answer(path, watch)
+            analyze.answer(named(mapping)?, watch)
         }
         HeapCommand::Paths { of, mapping, top, all, through_weak, .. } => {
             let ways = all.map_or(0, usize::from);
-            paths((path, Renames::read(mapping.as_deref())?), of, (ways, *top), *through_weak, watch)
+            paths(named(mapping)?, of, (ways, *top), *through_weak, watch)
         }
         HeapCommand::Classes { retained, mapping, sort, top, .. } => {
             let retained = *retained || *sort == Some(HeapOrder::Retained);
-            classes((path, Renames::read(mapping.as_deref())?), retained, *sort, *top, watch)
+            classes(named(mapping)?, retained, *sort, *top, watch)
         }
         HeapCommand::Dominators { group: Some(group), mapping, top, .. } => {
-            groups((path, Renames::read(mapping.as_deref())?), *group, *top, watch)
+            groups(named(mapping)?, *group, *top, watch)
         }
         HeapCommand::Dominators { of, mapping, depth, top, .. } => {
-            trees((path, Renames::read(mapping.as_deref())?), of.as_deref(), *depth, *top, watch)
+            trees(named(mapping)?, of.as_deref(), *depth, *top, watch)
         }
-        HeapCommand::Threads { mapping, .. } => threads((path, Renames::read(mapping.as_deref())?), watch),
+        HeapCommand::Threads { mapping, .. } => threads(named(mapping)?, watch),
         HeapCommand::Strings { top, .. } => strings(path, *top, watch),
         HeapCommand::Bitmaps { extract, top, .. } => bitmaps(path, extract.as_deref(), *top, watch),
         HeapCommand::Diff {
             by, old, mapping, old_mapping, fail_over, fail_over_count, top, common, ..
         } => {
             let most = Most { bytes: *fail_over, count: *fail_over_count };
-            let renames = Renames::read(mapping.as_deref())?;
-            let of_old = Renames::read(old_mapping.as_deref())?.or(renames);
-            diff::diff((*by, (old, of_old), (path, renames)), most, (*top, common.allow_truncated), watch)
+            let new = named(mapping)?;
+            let of_old = Renames::read(old_mapping.as_deref())?;
+            let old = Dump { path: old, renames: of_old.or(new.renames) };
+            diff::diff(*by, [old, new], most, (*top, common.allow_truncated), watch)
         }
         HeapCommand::Growth { files, mapping, loops, top, common } => {
             let renames = Renames::read(mapping.as_deref())?;
             growth::growth((files, renames), *loops, (*top, common.allow_truncated), watch)
         }
         HeapCommand::Ledger { to, mapping, allow_truncated, .. } => {
-            let dump = (path, Renames::read(mapping.as_deref())?);
-            return growth::ledger(dump, to, *allow_truncated, watch).map(Answered::Written);
+            return growth::ledger(named(mapping)?, to, *allow_truncated, watch).map(Answered::Written);
         }
         HeapCommand::Trim { to, zero, private, keep_duplicates, rules, prove, .. } => {
             let kept = match (zero, private) {
@@ -154,7 +158,7 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Answe
 }
 
 fn paths(
-    (path, renames): Named<'_>,
+    dump: Dump<'_>,
     of: &str,
     (ways, top): (usize, usize),
     through_weak: bool,
@@ -162,29 +166,29 @@ fn paths(
 ) -> Result<Answer, ExpectedError> {
     let rules = read_rules(&[])?;
     let rules = if through_weak { rules.through_weak() } else { rules };
-    let heap = read_original((path, renames), &rules, watch)?;
+    let heap = read_original(dump, &rules, watch)?;
     known(&heap, of)?;
     let question = Question { wanted: vec![of.to_owned()], only_wanted: true, ways };
-    let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
-    Ok(Answer::pass(Shown::paths(analysis, ways.max(top)), path, heap.dump.odd))
+    let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(dump.path))?;
+    Ok(Answer::pass(Shown::paths(analysis, ways.max(top)), dump.path, heap.dump.odd))
 }
 
 fn classes(
-    (path, renames): Named<'_>,
+    dump: Dump<'_>,
     retained: bool,
     sort: Option<HeapOrder>,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
     let (mut rows, odd) = if retained {
-        let heap = read_original((path, renames), &Rules::default(), watch)?;
+        let heap = read_original(dump, &Rules::default(), watch)?;
         let odd = heap.dump.odd.clone();
-        let (dump, dominators) = dominators(heap, watch);
-        let all = dominators.by_class(&dump);
+        let (index, dominators) = dominators(heap, watch);
+        let all = dominators.by_class(&index);
         (all.into_iter().map(ClassRow::from).collect(), odd)
     } else {
-        let dump = read_index((path, renames), watch)?;
-        (diff::by_name(&dump).into_iter().map(ClassRow::from).collect::<Vec<_>>(), dump.odd)
+        let index = read_index(dump, watch)?;
+        (diff::by_name(&index).into_iter().map(ClassRow::from).collect::<Vec<_>>(), index.odd)
     };
     let order = sort.unwrap_or(if retained { HeapOrder::Retained } else { HeapOrder::Shallow });
     rows.sort_by_key(|row: &ClassRow| {
@@ -194,49 +198,44 @@ fn classes(
             HeapOrder::Count => row.count,
         })
     });
-    Ok(Answer::pass(Shown::classes(rows, top), path, odd))
+    Ok(Answer::pass(Shown::classes(rows, top), dump.path, odd))
 }
 
 /// Retained sizes of classes, packages or class loaders.
-fn groups(
-    (path, renames): Named<'_>,
-    group: HeapGroup,
-    top: usize,
-    watch: &Watch<'_>,
-) -> Result<Answer, ExpectedError> {
-    let heap = read_original((path, renames), &Rules::default(), watch)?;
+fn groups(dump: Dump<'_>, group: HeapGroup, top: usize, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+    let heap = read_original(dump, &Rules::default(), watch)?;
     let odd = heap.dump.odd.clone();
-    let (dump, dominators) = dominators(heap, watch);
+    let (index, dominators) = dominators(heap, watch);
     let grouping = match group {
         HeapGroup::Class => Grouping::Class,
         HeapGroup::Package => Grouping::Package,
         HeapGroup::Loader => Grouping::Loader,
     };
-    let rows = dominators.by(&dump, grouping).into_iter().map(ClassRow::from).collect();
-    Ok(Answer::pass(Shown::classes(rows, top), path, odd))
+    let rows = dominators.by(&index, grouping).into_iter().map(ClassRow::from).collect();
+    Ok(Answer::pass(Shown::classes(rows, top), dump.path, odd))
 }
 
 /// The largest objects, and the objects that each dominates.
 fn trees(
-    (path, renames): Named<'_>,
+    dump: Dump<'_>,
     of: Option<&str>,
     depth: u32,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let heap = read_original((path, renames), &Rules::default(), watch)?;
+    let heap = read_original(dump, &Rules::default(), watch)?;
     let odd = heap.dump.odd.clone();
     let from = of.map(|name| known(&heap, name)).transpose()?;
-    let (dump, dominators) = dominators(heap, watch);
-    let trees = show::trees(&dump, &dominators, from.as_deref(), depth, top);
-    Ok(Answer::pass(Shown::dominators(&dump, &dominators, trees), path, odd))
+    let (index, dominators) = dominators(heap, watch);
+    let trees = show::trees(&index, &dominators, from.as_deref(), depth, top);
+    Ok(Answer::pass(Shown::dominators(&index, &dominators, trees), dump.path, odd))
 }
 
-fn threads((path, renames): Named<'_>, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+fn threads(dump: Dump<'_>, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
     // The one field that tells what a thread does.
-    let heap = read_original((path, renames), &read_rules(&[])?, watch)?;
-    let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
-    Ok(Answer::pass(Shown::Threads { threads }, path, heap.dump.odd))
+    let heap = read_original(dump, &read_rules(&[])?, watch)?;
+    let threads = watch.passes(|told| heap.threads(told)).map_err(bad(dump.path))?;
+    Ok(Answer::pass(Shown::Threads { threads }, dump.path, heap.dump.odd))
 }
 
 fn strings(path: &Path, top: usize, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {

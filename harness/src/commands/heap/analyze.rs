@@ -10,7 +10,7 @@ use memgate_hprof::read::{Progress, ReadError};
 use memgate_hprof::{Analysis, Heap, Question, Texts, Thread};
 
 use super::page::{self, Page};
-use super::read::{Renames, bad, read_original, read_rules};
+use super::read::{Dump, bad, read_original, read_rules};
 use super::show::{self, Shown, Tree, number};
 use super::watch::Watch;
 use super::{Answer, baseline, dominators, known, target};
@@ -20,7 +20,6 @@ use crate::exit::{self, ExpectedError};
 pub(super) struct Analyze<'a> {
     pub(super) leaks: &'a [String],
     pub(super) rules: &'a [PathBuf],
-    pub(super) renames: Option<Renames<'a>>,
     pub(super) baseline: Option<&'a Path>,
     pub(super) top: usize,
     pub(super) exact: bool,
@@ -29,10 +28,10 @@ pub(super) struct Analyze<'a> {
 }
 
 impl Analyze<'_> {
-    pub(super) fn answer(&self, path: &Path, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+    pub(super) fn answer(&self, dump: Dump<'_>, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
         let rules = read_rules(self.rules)?;
         let known_leaks = self.baseline.map(baseline::read).transpose()?;
-        let heap = read_original((path, self.renames), &rules, watch)?;
+        let (heap, path) = (read_original(dump, &rules, watch)?, dump.path);
         let odd = vec![(path.to_owned(), heap.dump.odd.clone())];
         for name in self.leaks {
             known(&heap, name)?;

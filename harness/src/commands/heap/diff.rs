@@ -10,7 +10,7 @@ use memgate_hprof::{Index, Ledger, changes};
 
 use super::Answer;
 use super::growth;
-use super::read::{Named, bad, read_index, read_original, read_rules};
+use super::read::{Dump, bad, read_index, read_original, read_rules};
 use super::show::{Changed, Shown};
 use super::watch::Watch;
 use crate::cli::HeapBy;
@@ -35,17 +35,18 @@ impl Most {
 }
 
 pub(super) fn diff(
-    (by, old, new): (HeapBy, Named<'_>, Named<'_>),
+    by: HeapBy,
+    dumps: [Dump<'_>; 2],
     most: Most,
     (top, allow_truncated): (usize, bool),
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
     let Changes { changes, odd, written, ledgers } = match by {
-        HeapBy::Class => of_classes((old, new), watch)?,
-        HeapBy::Path => of_places((old, new), |dump| places(dump, watch))?,
-        HeapBy::Container => of_places((old, new), |dump| growth::read(dump, watch))?,
+        HeapBy::Class => of_classes(dumps, watch)?,
+        HeapBy::Path => of_places(dumps, |dump| places(dump, watch))?,
+        HeapBy::Container => of_places(dumps, |dump| growth::read(dump, watch))?,
     };
-    let files = [old.0, new.0];
+    let files = dumps.map(|dump| dump.path);
     if most.bytes.or(most.count).is_some() {
         growth::in_order(files.into_iter().zip(written))?;
     }
@@ -64,8 +65,8 @@ struct Changes {
     ledgers: Vec<Ledger>,
 }
 
-fn of_classes((old, new): (Named<'_>, Named<'_>), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
-    let read = |dump: Named<'_>| -> Result<(ByName, Oddities, u64), ExpectedError> {
+fn of_classes([old, new]: [Dump<'_>; 2], watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
+    let read = |dump: Dump<'_>| -> Result<(ByName, Oddities, u64), ExpectedError> {
         let dump = read_index(dump, watch)?;
         Ok((by_name(&dump), dump.odd, dump.header.milliseconds))
     };
@@ -83,8 +84,8 @@ fn of_classes((old, new): (Named<'_>, Named<'_>), watch: &Watch<'_>) -> Result<C
 }
 
 fn of_places(
-    (old, new): (Named<'_>, Named<'_>),
-    read: impl Fn(Named<'_>) -> Result<(Ledger, Oddities), ExpectedError>,
+    [old, new]: [Dump<'_>; 2],
+    read: impl Fn(Dump<'_>) -> Result<(Ledger, Oddities), ExpectedError>,
 ) -> Result<Changes, ExpectedError> {
     let ((before, odd_before), (after, odd_after)) = (read(old)?, read(new)?);
     let written = [before.milliseconds, after.milliseconds];
@@ -93,10 +94,10 @@ fn of_places(
 }
 
 /// All objects of a dump by their place.
-fn places(dump: Named<'_>, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+fn places(dump: Dump<'_>, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
     let rules = read_rules(&[])?;
     let heap = read_original(dump, &rules, watch)?;
-    let places = watch.passes(|told| heap.places(&rules, told)).map_err(bad(dump.0))?;
+    let places = watch.passes(|told| heap.places(&rules, told)).map_err(bad(dump.path))?;
     Ok((places, heap.dump.odd))
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use memgate_hprof::{FEWEST, Ledger};
 
-use super::read::{Named, Renames, bad, read_original, read_rules};
+use super::read::{Dump, Renames, bad, read_original, read_rules};
 use super::show::Shown;
 use super::target::{same, write};
 use super::watch::Watch;
@@ -34,7 +34,7 @@ pub(super) fn growth(
     }
     let (mut ledgers, mut odd) = (Vec::new(), Vec::new());
     for file in files {
-        let (ledger, its) = read((file, renames), watch)?;
+        let (ledger, its) = read(Dump { path: file, renames }, watch)?;
         odd.push((file.clone(), its));
         ledgers.push(ledger);
     }
@@ -79,15 +79,16 @@ pub(super) fn unless_cut(ledgers: &[Ledger], allow_truncated: bool) -> u8 {
 
 /// Writes the ledger of a dump to a file; returns the exit code.
 pub(super) fn ledger(
-    (from, renames): Named<'_>,
+    dump: Dump<'_>,
     to: &Path,
     allow_truncated: bool,
     watch: &Watch<'_>,
 ) -> Result<u8, ExpectedError> {
+    let from = dump.path;
     if same(from, to) {
         return Err(ExpectedError::usage("a ledger cannot take the place of its dump", "name another file"));
     }
-    let (ledger, odd) = read((from, renames), watch)?;
+    let (ledger, odd) = read(dump, watch)?;
     write(to, |out| {
         serde_json::to_writer(out, &ledger).map_err(|why| ExpectedError::file("write", to)(why.into()))
     })?;
@@ -97,13 +98,11 @@ pub(super) fn ledger(
     Ok(unless_cut(&[ledger], allow_truncated))
 }
 
-pub(super) fn read(
-    (path, renames): Named<'_>,
-    watch: &Watch<'_>,
-) -> Result<(Ledger, Oddities), ExpectedError> {
+pub(super) fn read(dump: Dump<'_>, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+    let path = dump.path;
     if is_ledger(path)? {
         // The ledger may have other names than the dumps. Then no growth would be found.
-        if renames.is_some() {
+        if dump.renames.is_some() {
             let what = format!("{} is a ledger: no mapping file changes its names", path.display());
             return Err(ExpectedError::usage(
                 what,
@@ -119,7 +118,7 @@ pub(super) fn read(
         return Ok((ledger, Oddities::default()));
     }
     let rules = read_rules(&[])?;
-    let heap = read_original((path, renames), &rules, watch)?;
+    let heap = read_original(dump, &rules, watch)?;
     let ledger = watch.passes(|told| heap.ledger(&rules, told)).map_err(bad(path))?;
     if ledger.truncated && !heap.dump.odd.truncated() {
         watch.console().warning(&format!("{}: it has too many containers: not all count", path.display()));

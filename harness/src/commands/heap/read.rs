@@ -33,29 +33,38 @@ impl<'a> Renames<'a> {
 }
 
 /// A dump, and its mapping file if its names are to be the original ones.
-pub(super) type Named<'a> = (&'a Path, Option<Renames<'a>>);
+#[derive(Clone, Copy)]
+pub(super) struct Dump<'a> {
+    pub(super) path: &'a Path,
+    pub(super) renames: Option<Renames<'a>>,
+}
+
+impl<'a> Dump<'a> {
+    pub(super) fn of(path: &'a Path, mapping: Option<&'a Path>) -> Result<Self, ExpectedError> {
+        Ok(Self { path, renames: Renames::read(mapping)? })
+    }
+}
 
 /// Reads a heap with the original names of classes and fields, from before R8 or ProGuard renamed them.
-pub(super) fn read_original(
-    (path, renames): Named<'_>,
-    rules: &Rules,
-    watch: &Watch<'_>,
-) -> Result<Heap, ExpectedError> {
-    let (file, dump) = (open(path)?, read_index((path, renames), watch)?);
-    watch.passes(|told| Heap::of(file, dump, rules, told)).map_err(bad(path))
+pub(super) fn read_original(dump: Dump<'_>, rules: &Rules, watch: &Watch<'_>) -> Result<Heap, ExpectedError> {
+    let (file, index) = (open(dump.path)?, read_index(dump, watch)?);
+    watch.passes(|told| Heap::of(file, index, rules, told)).map_err(bad(dump.path))
 }
 
 /// Only the first pass.
-pub(super) fn read_index((path, renames): Named<'_>, watch: &Watch<'_>) -> Result<Index, ExpectedError> {
+pub(super) fn read_index(
+    Dump { path, renames }: Dump<'_>,
+    watch: &Watch<'_>,
+) -> Result<Index, ExpectedError> {
     let file = open(path)?;
-    let mut dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+    let mut index = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
     if let Some(Renames { from, names }) = renames
-        && dump.rename(&names) == 0
+        && index.rename(&names) == 0
     {
         let (from, dump) = (from.display(), path.display());
         watch.console().warning(&format!("{from} names no class of {dump}: is it of this build?"));
     }
-    Ok(dump)
+    Ok(index)
 }
 
 pub(super) fn bad(path: &Path) -> impl Fn(ReadError) -> ExpectedError {
