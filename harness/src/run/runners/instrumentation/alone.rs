@@ -99,7 +99,7 @@ pub(super) async fn once(
         };
         results.extend_from_slice(done.run.tests());
         let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
-        let looked = once::look(done, &part.tests, (&suite.tried, &output));
+        let looked = once::look(done, &part.tests, &suite.tried, &output);
         all.elapsed += looked.elapsed;
         all.failed |= looked.failed;
         all.whole &= looked.whole;

@@ -73,7 +73,7 @@ pub(super) async fn once(
     let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     let named: BTreeSet<String> = named.iter().map(Selection::id).collect();
     let results = done.run.tests().to_vec();
-    let mut once = look(done, &named, (&suite.tried, &output));
+    let mut once = look(done, &named, &suite.tried, &output);
     let of = (!once.whole).then_some(named.len());
     console.text(&shown(&results, of, retraced)).map_err(Stopped::from)?;
     once.heap = heap;
@@ -96,31 +96,15 @@ pub(super) fn run(suite: &OnDevice<'_>, mode: Mode, memory: &Memory) -> Run<'sta
 }
 
 /// Compares the runner's results with what the agent saw, for the tests that the runner listed (`named`). `tried`: the
-/// ways in which the agent did not get into the app.
-pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[String], &str)) -> Once {
-    let mut problems = done.problems.clone();
+/// ways in which the agent did not get into the app. `output`: where the runner's output is.
+pub(super) fn look(done: Done, named: &BTreeSet<String>, tried: &[String], output: &str) -> Once {
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
     let missing = missing(named, &results);
     let whole = done.incomplete().is_none() && missing.is_empty();
-    // The runner reached its end but some tests did not run. The other tests can be screened.
-    let ended = done.lost.is_none()
-        && matches!(done.ending, Ending::Incomplete { .. })
-        && tests.iter().all(|test| test.status != Status::NotEnded);
-    let mut left_out = Vec::new();
+    let mut unmeasured = Unmeasured { of_all: done.problems.clone(), of_some: Vec::new() };
     if let Some(why) = done.incomplete() {
-        let told = if ended && !missing.is_empty() { &mut left_out } else { &mut problems };
-        let is_of_app = matches!(done.ending, Ending::Crashed(_) | Ending::RunnerFailed(_));
-        let is_of_silent_class = |id: &&str| tests.iter().all(|test| test.class != class_of(id));
-        let hint = if is_of_app && tests.is_empty() {
-            ": is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
-        } else if ended && !missing.is_empty() && missing.iter().all(is_of_silent_class) {
-            ": the runner does not report a class in which an assumption fails before its tests (@BeforeClass): leave such a class out (`arguments: { notClass: … }`)"
-        } else {
-            ""
-        };
-        told.push(format!("not measured: {why} (what was printed: {output}){hint}"));
-        told.extend(missing::told("did not run", &missing));
+        unmeasured.ended_early(&done, &format!("{why} (what was printed: {output})"), &missing);
     } else {
         // The number of results may be right only because other tests have several, or unknown because a class has only
         // one.
@@ -128,35 +112,13 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[Str
             true => "did not run, while others ran more than once",
             false => "did not run",
         };
-        left_out.extend(missing::told(what, &missing).map(|what| format!("not measured: {what}")));
+        unmeasured.of_some.extend(missing::told(what, &missing).map(|what| not_measured(&what)));
     }
-    let ran = ran(&done.finished);
+    unmeasured.of_all.extend(unseen_by_the_agent(&done, tried));
     let Repeatable { seen, failing } = Repeatable::of(done.finished.iter().map(|process| &process.record));
     let has_other_name = |class: &str, test: &String| !named.contains(&format!("{class}.{test}"));
     let unsteady = seen.iter().filter(|(class, tests)| tests.iter().any(|test| has_other_name(class, test)));
     let unsteady = unsteady.map(|(class, _)| class.clone()).collect();
-    let unseen = unseen(tests, &ran);
-    if done.finished.is_empty() {
-        let before = match tried {
-            [] => String::new(),
-            tried => format!(" (before, {})", tried.join("; ")),
-        };
-        problems.push(format!(
-            "not measured: the agent did not report from the app{before}: `adb logcat` around its start says why"
-        ));
-    } else {
-        let why = match done.finished.iter().find_map(|process| broken_off(&process.record)) {
-            Some(why) => format!("ran, but what the agent sent of it is not whole: {why}"),
-            None if ran.is_empty() => {
-                "ran, but the agent saw nothing of it: is memgate's listener in the test APK?".to_owned()
-            }
-            None => "ran, but the agent, which saw others, saw nothing of it".to_owned(),
-        };
-        problems.extend(
-            missing::told(&why, &unseen.iter().map(String::as_str).collect::<Vec<_>>())
-                .map(|what| format!("not measured: {what}")),
-        );
-    }
     // If a test did not end because the device was lost, that is not the user's failure.
     let theirs = |test: &TestResult| {
         !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
@@ -168,26 +130,83 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, (tried, output): (&[Str
             format!("{class} failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class)");
         match left {
             0 => drop(failures.insert(what)),
-            _ => left_out
-                .push(format!("not measured: {what}, and {} did not run", format_number_of(left, "test"))),
+            _ => unmeasured
+                .of_some
+                .push(not_measured(&format!("{what}, and {} did not run", format_number_of(left, "test")))),
         }
     }
-    let complete = !done.finished.is_empty() && problems.is_empty();
-    problems.append(&mut left_out);
-    let Done { elapsed, finished, .. } = done;
     Once {
-        elapsed,
-        finished,
         seen,
         failing,
         unsteady,
         failed,
-        complete,
+        complete: !done.finished.is_empty() && unmeasured.of_all.is_empty(),
         whole,
-        problems,
+        problems: [unmeasured.of_all, unmeasured.of_some].concat(),
         failures,
+        elapsed: done.elapsed,
+        finished: done.finished,
         ..Once::default()
     }
+}
+
+/// Descriptions of what was not measured.
+struct Unmeasured {
+    /// No test can be screened.
+    of_all: Vec<String>,
+    /// The other tests can be screened.
+    of_some: Vec<String>,
+}
+
+impl Unmeasured {
+    /// The runner ended early (`why`), or reached its end without the results of these tests.
+    fn ended_early(&mut self, done: &Done, why: &str, missing: &[&str]) {
+        let tests = done.run.tests();
+        let is_of_app = matches!(done.ending, Ending::Crashed(_) | Ending::RunnerFailed(_));
+        let lacks_only_these = done.lost.is_none()
+            && matches!(done.ending, Ending::Incomplete { .. })
+            && tests.iter().all(|test| test.status != Status::NotEnded)
+            && !missing.is_empty();
+        let is_of_silent_class = |id: &&str| tests.iter().all(|test| test.class != class_of(id));
+        let hint = if is_of_app && tests.is_empty() {
+            ": is memgate's listener in the test APK (`memgate docs android`)? `adb logcat` says more"
+        } else if lacks_only_these && missing.iter().all(is_of_silent_class) {
+            ": the runner does not report a class in which an assumption fails before its tests (@BeforeClass): leave such a class out (`arguments: { notClass: … }`)"
+        } else {
+            ""
+        };
+        let told = if lacks_only_these { &mut self.of_some } else { &mut self.of_all };
+        told.push(not_measured(&format!("{why}{hint}")));
+        told.extend(missing::told("did not run", missing));
+    }
+}
+
+fn not_measured(what: &str) -> String {
+    format!("not measured: {what}")
+}
+
+/// What the agent should have seen and did not.
+fn unseen_by_the_agent(done: &Done, tried: &[String]) -> Option<String> {
+    if done.finished.is_empty() {
+        let before = match tried {
+            [] => String::new(),
+            tried => format!(" (before, {})", tried.join("; ")),
+        };
+        return Some(not_measured(&format!(
+            "the agent did not report from the app{before}: `adb logcat` around its start says why"
+        )));
+    }
+    let ran = ran(&done.finished);
+    let why = match done.finished.iter().find_map(|process| broken_off(&process.record)) {
+        Some(why) => format!("ran, but what the agent sent of it is not whole: {why}"),
+        None if ran.is_empty() => {
+            "ran, but the agent saw nothing of it: is memgate's listener in the test APK?".to_owned()
+        }
+        None => "ran, but the agent, which saw others, saw nothing of it".to_owned(),
+    };
+    let unseen = unseen(done.run.tests(), &ran);
+    let unseen: Vec<&str> = unseen.iter().map(String::as_str).collect();
+    missing::told(&why, &unseen).map(|what| not_measured(&what))
 }
 
 /// Tests that the runner listed but that have no result. A class that failed as a whole has no results of its tests,
@@ -388,7 +407,7 @@ mod tests {
     fn an_app_without_the_agent_or_without_the_listener_is_told_what_to_look_at() {
         let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
         let tried = ["startup_agents: it did not answer".to_owned()];
-        let silent = look(done(&["a", "b", "c"].map(|test| (test, 0))), &named, (&tried, "run.log"));
+        let silent = look(done(&["a", "b", "c"].map(|test| (test, 0))), &named, &tried, "run.log");
         let told = "not measured: the agent did not report from the app (before, startup_agents: it did not answer): `adb logcat` around its start says why";
         assert!(silent.whole);
         assert_eq!(silent.problems, [told]);
@@ -397,7 +416,7 @@ mod tests {
         stream.push(said.as_bytes(), |item| crashed.apply(item));
         let ending = crashed.end();
         let crashed =
-            look(Done { run: crashed, ending, ..done(&[("a", 0), ("b", 0), ("c", 0)]) }, &named, (&[], ""));
+            look(Done { run: crashed, ending, ..done(&[("a", 0), ("b", 0), ("c", 0)]) }, &named, &[], "");
         assert!(!crashed.whole);
         assert!(crashed.problems[0].contains("listener in the test APK"), "{:?}", crashed.problems);
     }
@@ -428,7 +447,7 @@ mod tests {
         let mut class = done.run.tests().to_vec();
         class.push(test("A", "a", Status::Passed));
         assert_eq!(unseen(&class, &BTreeSet::new()), BTreeSet::from(["A.a".to_owned()]));
-        let once = look(done, &named, (&[], "run.log"));
+        let once = look(done, &named, &[], "run.log");
         assert!(once.failed && !once.whole);
         assert!(once.problems.contains(&"not measured: B.b did not run".to_owned()), "{:?}", once.problems);
         let told = "not measured: A failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class), and 1 test did not run";
@@ -438,7 +457,7 @@ mod tests {
     #[test]
     fn a_class_that_fails_after_its_tests_says_so_although_all_of_them_passed() {
         let named = ["A.a", "A.b"].map(str::to_owned).into();
-        let once = look(done(&[("a", 0), ("b", 0), ("null", -2)]), &named, (&[], "run.log"));
+        let once = look(done(&[("a", 0), ("b", 0), ("null", -2)]), &named, &[], "run.log");
         assert!(once.failed);
         let told = "A failed outside of its tests (@BeforeClass, @AfterClass or a rule of the class)";
         assert_eq!(once.failures, BTreeSet::from([told.to_owned()]));
@@ -452,7 +471,8 @@ mod tests {
             look(
                 done_of(&[("a", 0), ("b", 0)], &Ending::Incomplete { expected: 3, ended: 2 }),
                 &named,
-                (&[], ""),
+                &[],
+                "",
             )
             .problems
             .iter()
@@ -466,7 +486,7 @@ mod tests {
     fn a_test_that_is_left_out_while_another_runs_twice_is_not_measured() {
         let named = ["A.a", "A.b", "A.c"].map(str::to_owned).into();
         let problems =
-            |tests: [&str; 3]| look(done(&tests.map(|test| (test, 0))), &named, (&[], "run.log")).problems;
+            |tests: [&str; 3]| look(done(&tests.map(|test| (test, 0))), &named, &[], "run.log").problems;
         let left_out = "not measured: A.c did not run, while others ran more than once";
         assert!(problems(["a", "a", "b"]).iter().any(|problem| problem == left_out));
         assert!(!problems(["a", "b", "c"]).iter().any(|problem| problem.contains("did not run")));
