@@ -301,7 +301,7 @@ fn once(request: &RunArgs, leak: &str, console: &Console) -> Result<Seen, Expect
         settings.config.thresholds.forbid(kind);
     }
     settings.baseline.iter_mut().flat_map(|it| it.suites.values_mut()).for_each(|it| it.windows.clear());
-    let judged = run::measured(&settings, request, console)?.1;
+    let judged = run::measured(&settings, request, console)?.judged;
     judged.unsaved.map_or(Ok(()), Err)?;
     // Sends no mails: one for each step would be too many.
     deliver::files::write_all(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;

@@ -38,12 +38,20 @@ fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
     })
 }
 
-/// Runs the suites of `settings`, or the command of the request; with `--live`, reports progress to the server.
+/// A judged run.
+pub(super) struct Measured<'a> {
+    pub(super) plan: Plan,
+    pub(super) judged: Judged,
+    /// Progress for the server, with `--live`.
+    pub(super) live: Option<Live<'a>>,
+}
+
+/// Runs the suites of `settings`, or the command of the request.
 pub(super) fn measured<'a>(
     settings: &Settings,
     request: &RunArgs,
     console: &'a Console,
-) -> Result<(Plan, Judged, Option<Live<'a>>), ExpectedError> {
+) -> Result<Measured<'a>, ExpectedError> {
     let plan = plan::plan(settings, request, &settings::world()?)?;
     for warning in plan.warnings.iter().chain(&settings::missing_secrets(&settings.config)) {
         console.warning(warning);
@@ -57,7 +65,7 @@ pub(super) fn measured<'a>(
     let mut judged = run::run(&plan, console, command_line)?;
     let owners = plan.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
     deliver::owners::assign(&mut judged.report, owners, console);
-    Ok((plan, judged, live))
+    Ok(Measured { plan, judged, live })
 }
 
 fn live<'a>(plan: &Plan, console: &'a Console) -> Result<Live<'a>, ExpectedError> {
@@ -82,7 +90,7 @@ pub(super) fn with_settings(
     request: &RunArgs,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
-    let (mut plan, mut judged, live) = measured(settings, request, console)?;
+    let Measured { mut plan, mut judged, live } = measured(settings, request, console)?;
     add_without_effect(settings, &mut judged);
     if plan.suites.iter().any(|suite| suite.name.is_none()) {
         let of_others = plan::of_other_suites(settings, &judged.report);

@@ -52,7 +52,7 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
     let mut facts = Facts::new("", name, String::new());
     let mut screens: Vec<((String, GroupId), ProcessFacts)> = Vec::new();
     let mut rounds: Vec<(String, ProcessFacts)> = Vec::new();
-    let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
+    let mut repeated: Vec<Repeated> = Vec::new();
     let mut stacks: Vec<(String, ProcessFacts)> = Vec::new();
     let mut companies: Vec<(String, ProcessFacts)> = Vec::new();
     let mut forked: Vec<(GroupId, ProcessFacts)> = Vec::new();
@@ -71,8 +71,12 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
         let process = ProcessFacts { stream: stream.clone(), ending: EndingFacts::Unknown, as_test: None };
         if record.is_main() {
             match Label::from_text(&hello.label) {
-                Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
-                Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
+                Label::Confirm { suite, test } => {
+                    repeated.push(Repeated { suite, test, length: None, process });
+                }
+                Label::Length { suite, test, n } => {
+                    repeated.push(Repeated { suite, test, length: Some(n), process });
+                }
                 // This run only narrowed the search, so it is not judged.
                 Label::Narrow { .. } => {}
                 Label::Rounds { suite } => rounds.push((suite, process)),
@@ -97,13 +101,14 @@ pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names:
     }
     let is_unknown = |process: &ProcessFacts| records.get(&process.stream).is_some_and(ran_no_test);
     let (unknown, repeated): (Vec<_>, Vec<_>) =
-        repeated.into_iter().partition(|(.., process)| is_unknown(process));
-    for (suite, test, n, process) in repeated.into_iter().chain(unknown) {
-        if is_unknown(&process) && is_judged_with_its_class(&facts.suites, &suite, &test) {
+        repeated.into_iter().partition(|repeated| is_unknown(&repeated.process));
+    for repeated in repeated.into_iter().chain(unknown) {
+        let Repeated { suite, test, process, .. } = &repeated;
+        if is_unknown(process) && is_judged_with_its_class(&facts.suites, suite, test) {
             continue;
         }
-        let kind = kind_of(std::slice::from_ref(&process), records);
-        add_repeated(&mut facts.suites, suite, test, (n, kind), process);
+        let kind = kind_of(std::slice::from_ref(process), records);
+        add_repeated(&mut facts.suites, repeated, kind);
     }
     for (suite, process) in companies {
         add_company(&mut facts.suites, &suite, &process, records);
@@ -244,16 +249,20 @@ fn is_judged_with_its_class(suites: &[SuiteFacts], suite: &str, test: &str) -> b
     })
 }
 
-/// Adds a confirming run to its suite. If the screening pass was not copied too, a run of native tests forms a suite of
-/// its own, and a run of Java tests is a confirmation without rounds: its first iterations are no screen.
-fn add_repeated(
-    suites: &mut Vec<SuiteFacts>,
+/// A confirming run.
+struct Repeated {
     suite: String,
     test: String,
-    (n, kind): (Option<u64>, Kind),
+    /// Its iterations, if runs of different lengths are compared.
+    length: Option<u64>,
     process: ProcessFacts,
-) {
-    let kind = match (n, kind) {
+}
+
+/// Adds a confirming run to its suite. If the screening pass was not copied too, a run of native tests forms a suite of
+/// its own, and a run of Java tests is a confirmation without rounds: its first iterations are no screen.
+fn add_repeated(suites: &mut Vec<SuiteFacts>, repeated: Repeated, kind: Kind) {
+    let Repeated { suite, test, length, process } = repeated;
+    let kind = match (length, kind) {
         (Some(_), _) => Kind::Program,
         // The process should have repeated a test, but recorded none.
         (None, Kind::Program) => Kind::Tests,
@@ -269,7 +278,7 @@ fn add_repeated(
         suites.push(SuiteFacts::new(suite, kind, vec![process]));
         return;
     };
-    match (n, known.confirmations.get_mut(&test)) {
+    match (length, known.confirmations.get_mut(&test)) {
         (Some(n), Some(ConfirmationFacts::Lengths(runs))) => runs.push((n, process)),
         (Some(n), _) => {
             known.confirmations.insert(test, ConfirmationFacts::Lengths(vec![(n, process)]));
@@ -292,13 +301,8 @@ mod tests {
     fn runs_of_different_length_come_together() {
         let mut suites = Vec::new();
         for n in [4, 8, 12] {
-            add_repeated(
-                &mut suites,
-                "replay".into(),
-                "replay".into(),
-                (Some(n), Kind::Program),
-                process(&format!("{n}.mgf")),
-            );
+            let (suite, test, process) = ("replay".into(), "replay".into(), process(&format!("{n}.mgf")));
+            add_repeated(&mut suites, Repeated { suite, test, length: Some(n), process }, Kind::Program);
         }
         assert_eq!(suites.len(), 1, "the first stands for the screen that is missing");
         let Some(ConfirmationFacts::Lengths(runs)) = suites[0].confirmations.get("replay") else {
