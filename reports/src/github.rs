@@ -4,7 +4,7 @@
 //! GitHub shows ten of each kind per step. Text from outside can end neither its property nor its line, so it cannot
 //! inject commands.
 
-use memgate_model::{RunReport, Verdict};
+use memgate_model::{RunReport, Verdict, format_number_of};
 
 use crate::culprit::worst_first;
 use crate::places::{Checkout, Place};
@@ -28,6 +28,11 @@ pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
     }
     for warning in report.warnings.iter().take(OF_RUN) {
         warnings.push(line("warning", None, "memgate", warning));
+    }
+    let more = report.warnings.len().saturating_sub(OF_RUN);
+    if more > 0 {
+        let more = format!("and {} of the run", format_number_of(more, "more warning"));
+        warnings.push(line("warning", None, "memgate", &more));
     }
     for at in not_passed(report) {
         let test = at.test;
@@ -105,17 +110,19 @@ mod tests {
         assert!(text.lines().count() <= 21);
     }
 
-    /// Regression: a run without its baseline was a step without a word.
+    /// Regression: thresholds that match no test were a step without a word.
     #[test]
     fn warnings_of_the_run_leave_room_for_those_of_tests() {
         let mut report = sample::mixed();
         report.warnings.clear();
         let of_tests = annotations(&report, &Checkout::default());
-        report.warnings = (0..9).map(|number| format!("no baseline {number}\n::error::x")).collect();
+        report.warnings = (0..9).map(|number| format!("no test matches {number}\n::error::x")).collect();
         let text = annotations(&report, &Checkout::default());
-        let of_run = |line: &&str| line.starts_with("::warning title=memgate::no baseline ");
+        let of_run = |line: &&str| line.starts_with("::warning title=memgate::no test matches ");
         assert_eq!(text.lines().filter(of_run).count(), 5, "{text}");
-        let rest: Vec<_> = text.lines().filter(|line| !of_run(line)).collect();
+        let more = "::warning title=memgate::and 4 more warnings of the run";
+        assert_eq!(text.lines().filter(|line| *line == more).count(), 1, "{text}");
+        let rest: Vec<_> = text.lines().filter(|line| !of_run(line) && *line != more).collect();
         assert_eq!(rest, of_tests.lines().collect::<Vec<_>>());
     }
 

@@ -121,10 +121,12 @@ pub(crate) fn told_of_shard(shard: &Shard) -> String {
 fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let survivors = suite.tests.iter().filter(|test| test.confirmed || left_something(test)).count();
     // A test that was not measured may have left something.
-    let unknown = suite.tests.iter().filter(|test| test.verdict == Verdict::Error && !test.confirmed);
-    let unknown = unknown.filter(|test| !left_something(test)).count();
+    let is_unknown = |test: &&TestReport| {
+        test.verdict == Verdict::Error && !test.confirmed && !test.is_class && !left_something(test)
+    };
+    let unknown = suite.tests.iter().filter(is_unknown).count();
     let survivors = match (survivors, unknown) {
-        (0, 0) if tests_of(suite) == 0 => String::new(),
+        (0, 0) if tests_of(suite) == 0 || suite.verdict == Verdict::Error => String::new(),
         (0, 0) => ", none with survivors".to_owned(),
         (0, _) => format!(", {unknown} not measured"),
         (_, 0) => format!(", {survivors} with survivors"),

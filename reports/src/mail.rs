@@ -190,7 +190,7 @@ fn warnings(report: &RunReport) -> Vec<String> {
     let mut lines: Vec<String> =
         report.warnings.iter().take(WARNINGS).map(|warning| format!("warning: {warning}")).collect();
     if report.warnings.len() > WARNINGS {
-        lines.push(format!("and {} more warnings", report.warnings.len() - WARNINGS));
+        lines.push(format!("and {}", format_number_of(report.warnings.len() - WARNINGS, "more warning")));
     }
     lines
 }

@@ -101,8 +101,10 @@ const HEAP_BYTES: u64 = 64 << 20;
 const LARGE: u64 = 256 << 20;
 /// glibc puts a thread's control block at most this far before the end of the stack that it has mapped for the thread.
 const NEAR_END: u64 = 64 << 10;
-/// In a control block: no such thread runs any more.
-const ENDED: u32 = 0;
+/// Few stacks are larger.
+const USUAL_STACK: u64 = 16 << 20;
+/// In a control block instead of a thread's id: the thread has ended, or was also joined.
+const ENDED: [u32; 2] = [0, u32::MAX];
 
 impl Roots {
     /// Makes roots from these, in the order in which they are searched.
@@ -185,7 +187,7 @@ impl Finder<'_> {
         let above = thread.stack_pointer.zip(mapping).map(|(pointer, m)| pointer..m.range.end);
         let block = thread.thread_pointer.or_else(|| {
             let near = above.clone().filter(|_| mapping != main);
-            let near = near.and_then(|range| control_block(self.memory, range, thread.id));
+            let near = near.and_then(|range| control_block(self.memory, range, |id| id == thread.id));
             near.or_else(|| self.anywhere(thread.id))
         });
         if let Some(block) = block {
@@ -265,7 +267,10 @@ impl Finder<'_> {
         });
         guarded.filter_map(|stack| {
             let near_end = stack.end.saturating_sub(NEAR_END).max(stack.start)..stack.end;
-            let block = control_block(self.memory, near_end, ENDED)?;
+            // Other memory may be mapped right behind the stack.
+            let usual = stack.start..stack.end.min(stack.start.saturating_add(USUAL_STACK));
+            let of = |range| control_block(self.memory, range, |id| ENDED.contains(&id));
+            let block = of(near_end).or_else(|| of(usual))?;
             self.has_stack(block, stack).then_some(stack.start..block)
         })
     }
@@ -295,7 +300,7 @@ impl Finder<'_> {
         let all =
             self.process.mappings.iter().filter(|m| is_private_data(m) && !m.of_file && m.name.is_empty());
         let mut candidates = all.filter(is_small).filter(|m| !self.is_heap(m));
-        candidates.find_map(|m| control_block(self.memory, m.range.clone(), thread))
+        candidates.find_map(|m| control_block(self.memory, m.range.clone(), |id| id == thread))
     }
 
     /// Is the mapping one of glibc's heaps for threads? Such a heap begins with the address of its arena, which is near
@@ -372,7 +377,9 @@ mod tests {
         let ended = [0x60000..0x64000, 0x73000..0x74000, 0x80000..0x84000];
         let stack = [0x6f000, 0x5000, 0x1000];
         assert_eq!(roots(0, stack), ended);
+        assert_eq!(roots(u64::from(u32::MAX), stack), ended, "joined");
         assert_eq!(roots(0, [0x6f000, 0x4a00, 0x1000]), ended, "other memory is mapped right behind it");
+        assert_eq!(roots(0, [0x6f000, 0x1000, 0x1000]), all, "it ends before its control block");
         assert_eq!(roots(77, stack), all, "a thread that runs, but was not listed");
         assert_eq!(roots(0, [0x70000, 0x4000, 0]), all, "the program has made this stack");
         assert_eq!(roots(0, [0x6f000, 0x6000, 0x1000]), all, "it does not end there");

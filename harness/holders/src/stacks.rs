@@ -63,8 +63,12 @@ const fn without_signature(value: u64) -> u64 {
 }
 
 /// glibc's control block of the thread between two addresses: its first and third words are its own address, and it
-/// contains the thread's id.
-pub(crate) fn control_block(memory: &dyn Memory, range: std::ops::Range<u64>, thread: u32) -> Option<u64> {
+/// contains an id that `is_id` accepts.
+pub(crate) fn control_block(
+    memory: &dyn Memory,
+    range: std::ops::Range<u64>,
+    is_id: impl Fn(u32) -> bool,
+) -> Option<u64> {
     const THREAD_ID: u64 = 0x2d0;
     let mut candidates = Vec::new();
     let mut reader = Reader::new(memory);
@@ -78,7 +82,7 @@ pub(crate) fn control_block(memory: &dyn Memory, range: std::ops::Range<u64>, th
         again.word(at.wrapping_add(2 * WORD)) == Some(*at)
             && again
                 .word(at.wrapping_add(THREAD_ID))
-                .is_some_and(|id| id & u64::from(u32::MAX) == thread.into())
+                .is_some_and(|id| is_id(u32::try_from(id & u64::from(u32::MAX)).unwrap_or_default()))
     };
     candidates.into_iter().find(is_one)
 }
@@ -136,7 +140,7 @@ mod tests {
                 image.put(at, &[0]);
             }
         }
-        assert_eq!(control_block(&image, 0x1_7000..0x1_a000, 77), Some(0x1_9000));
-        assert_eq!(control_block(&image, 0x1_7000..0x1_a000, 78), None);
+        assert_eq!(control_block(&image, 0x1_7000..0x1_a000, |id| id == 77), Some(0x1_9000));
+        assert_eq!(control_block(&image, 0x1_7000..0x1_a000, |id| id == 78), None);
     }
 }

@@ -353,15 +353,15 @@ fn split_options(value: &str) -> Vec<String> {
     options.filter(|option| !option.is_empty()).collect()
 }
 
-/// The options in a variable as they are written there, with their quotes: white space outside of quotes is between
-/// them.
+/// The options in a variable as they are written there, with their quotes: white space of the C locale, outside of
+/// quotes, is between them.
 fn written_options(value: &str) -> Vec<&str> {
     let mut quote = None;
     let between = |c: char| {
         match quote {
             Some(open) if open == c => quote = None,
             None if is_quote(c) => quote = Some(c),
-            None => return c.is_whitespace(),
+            None => return matches!(c, ' ' | '\t'..='\r'),
             Some(_) => {}
         }
         false

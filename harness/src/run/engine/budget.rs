@@ -26,17 +26,18 @@ const LEAST_OF_CLASS: Duration = Duration::from_secs(60);
 /// On a busy machine, the time becomes at most this many times as long.
 const MOST_BUSY: u32 = 5;
 
-/// How long repeated tests waited for a processor. Clones count together.
-#[derive(Debug, Clone, Default)]
-pub(in crate::run) struct Waited(Arc<AtomicU64>);
+/// How long a repeated test waited for a processor.
+#[derive(Debug, Clone)]
+pub(in crate::run) struct Waited {
+    micros: Arc<AtomicU64>,
+    /// How many tests wait at the same time.
+    at_once: u32,
+}
 
 impl Waited {
     pub(in crate::run) fn add(&self, time: Duration) {
-        self.0.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    fn total(&self) -> Duration {
-        Duration::from_micros(self.0.load(Ordering::Relaxed))
+        let micros = (time / self.at_once).as_micros();
+        self.micros.fetch_add(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
@@ -46,7 +47,8 @@ pub(in crate::run) struct Budget {
     /// On a machine that is not busy.
     planned: Duration,
     is_configured: bool,
-    waited: Waited,
+    /// Microseconds that tests waited for a processor.
+    waited: Arc<AtomicU64>,
     least_share: Duration,
     /// Until this much is spent, tests whose survivors were all freed are also repeated.
     of_freed: Duration,
@@ -81,7 +83,7 @@ impl Budget {
         Self {
             planned,
             is_configured: configured.is_some(),
-            waited: Waited::default(),
+            waited: Arc::default(),
             least_share,
             of_freed,
             spent,
@@ -91,16 +93,18 @@ impl Budget {
         }
     }
 
-    /// Counts how long its tests wait for a processor.
+    /// Counts how long a test that runs now waits for a processor.
     pub(in crate::run) fn waited(&self) -> Waited {
-        self.waited.clone()
+        let at_once = u32::try_from(self.running.max(1)).unwrap_or(u32::MAX);
+        Waited { micros: Arc::clone(&self.waited), at_once }
     }
 
     fn whole(&self) -> Duration {
         if self.is_configured {
             return self.planned;
         }
-        self.planned.saturating_add(self.waited.total()).min(self.planned.saturating_mul(MOST_BUSY))
+        let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
+        self.planned.saturating_add(waited).min(self.planned.saturating_mul(MOST_BUSY))
     }
 
     /// A test starts to run.
@@ -166,7 +170,7 @@ impl Budget {
     }
 
     fn seconds(&self) -> f64 {
-        (self.whole().as_secs_f64() * 10.0).round() / 10.0
+        (self.planned.as_secs_f64() * 10.0).round() / 10.0
     }
 }
 
@@ -242,13 +246,15 @@ mod tests {
     /// Regression: at ten processes for each processor, 16 of 25 leaks stayed unconfirmed.
     #[test]
     fn what_tests_wait_for_a_processor_is_added_unless_a_time_is_configured() {
-        let after = |configured, waited| {
-            let budget = Budget::of(configured, 0.0);
-            budget.waited().add(seconds(waited));
+        let after = |configured, waited, at_once| {
+            let mut budget = Budget::of(configured, 0.0);
+            (0..at_once).for_each(|_| budget.begin());
+            (0..at_once).for_each(|_| budget.waited().add(seconds(waited)));
             budget.whole()
         };
-        assert_eq!([after(None, 40), after(None, 100_000)], [100, 300].map(seconds));
-        assert_eq!(after(Some(seconds(5)), 40), seconds(5));
+        assert_eq!([after(None, 40, 1), after(None, 40, 4)], [100, 100].map(seconds));
+        assert_eq!(after(None, 100_000, 1), seconds(300));
+        assert_eq!(after(Some(seconds(5)), 40, 1), seconds(5));
     }
 
     #[test]

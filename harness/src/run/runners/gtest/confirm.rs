@@ -302,11 +302,10 @@ async fn one(
         return Ok(ConfirmationFacts::Impossible(why));
     };
     let most = company::most(suite).min(share);
-    let with_more =
-        match repeat(context, (suite, process), (test, &filter), lasts(most), show).await? {
-            Ok(done) => kept(context, test, done, finished)?,
-            Err(facts) => return Ok(facts),
-        };
+    let with_more = match repeat(context, (suite, process), (test, &filter), lasts(most), show).await? {
+        Ok(done) => kept(context, test, done, finished)?,
+        Err(facts) => return Ok(facts),
+    };
     Ok(cut(context, open, test, (&with_more, finished), most).unwrap_or(with_more))
 }
 
