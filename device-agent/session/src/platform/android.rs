@@ -1,9 +1,9 @@
 //! Android: the system attaches an agent without options, so the agent looks for them.
 //!
-//! Data flow: the text of the entry is the options, or names a file or a data folder → else the environment (`wrap.sh`)
-//! → else the file `memgate.options` ([`places`]; one that a harness left behind does not count) → then single options
-//! from system properties `debug.memgate.*`. adb's shell may set these properties and every app may read them, so they
-//! count only if `debug.memgate.package` names this app.
+//! Data flow: the text of the entry is the options, or names a file or a data folder → else the environment
+//! (`wrap.sh`) → else the file `memgate.options` ([`places`]; one that a harness left behind does not count) → then
+//! single options from system properties `debug.memgate.*`. adb's shell may set these properties and every app may read
+//! them, so they count only if `debug.memgate.package` names this app.
 
 use std::ffi::CString;
 

@@ -119,8 +119,8 @@ impl TestJudge<'_, '_> {
     }
 
     /// Lists mappings, descriptors and threads that the program made and that are still there at its exit. Returns the
-    /// amounts above their limits. (A virtual machine keeps such for itself.) If the program `has_lost` memory, they are
-    /// neither leaks nor figures of the verdict.
+    /// amounts above their limits. (A virtual machine keeps such for itself.) If the program `has_lost` memory, they
+    /// are neither leaks nor figures of the verdict.
     fn handles_at_exit(&mut self, record: &ProcessRecord, has_lost: bool) -> Vec<String> {
         let is_native = |hello: &memgate_wire::Hello| hello.runtime == memgate_wire::Runtime::Native;
         let Some(end) = record.end.as_ref().filter(|_| record.hello.as_ref().is_some_and(is_native)) else {
