@@ -5,14 +5,12 @@ use std::ops::Range;
 
 use memgate_wire::native_holders::TableLayout;
 
-use crate::glibc::add_early;
+use crate::glibc::{HALF, add_early};
 use crate::maps::Mapping;
 use crate::memory::{Memory, Reader, read_words};
 use crate::{Limits, NotSearched};
 
 const PAGE_BITS: u32 = 12;
-/// Half a granule of 32 bytes.
-pub(crate) const HALF: u64 = 16;
 /// Blocks farther apart than this are in different regions.
 const GAP: u64 = 64 << 20;
 /// Maximum number of pages of all regions together: 256 GiB.

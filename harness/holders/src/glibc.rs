@@ -9,10 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use crate::blocks::HALF;
 use crate::maps::Mapping;
 use crate::memory::{Memory, Reader, WORD};
 
+/// Half a granule of 32 bytes: two chunks are at least a whole one apart.
+pub(crate) const HALF: u64 = 16;
 /// Bins of an arena, two words each.
 const BINS: u64 = 254 * WORD;
 /// Distances from the bins of an arena back to its fast lists, and to its topmost chunk.
