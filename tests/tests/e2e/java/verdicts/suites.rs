@@ -3,8 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::sync::{Once, OnceLock};
-use std::thread;
+use std::sync::OnceLock;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, has_tool, skip_without};
@@ -31,25 +30,20 @@ pub(crate) fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> Run {
 }
 
 /// JUnit 4 with the first JDK and JUnit 5 with the second; in the long form, both with every JDK found here.
-/// All run on first use: the others beside the first one, because the tests of this module wait for them.
+/// Each runs on first use.
 pub(crate) fn sessions() -> impl Iterator<Item = &'static Session> {
-    static WANTED: OnceLock<Vec<(&str, Jdk)>> = OnceLock::new();
+    static JDKS: [OnceLock<Vec<Jdk>>; 2] = [const { OnceLock::new() }; 2];
     static SESSIONS: [OnceLock<Session>; 4] = [const { OnceLock::new() }; 4];
-    static OTHERS: Once = Once::new();
-    let of = |junit, turn| jvm::jdks_in_turn(turn).into_iter().map(move |jdk| (junit, jdk));
-    let wanted = WANTED.get_or_init(|| of("junit4", 0).chain(of("junit5", 1)).collect());
-    let session = |n: usize| {
-        SESSIONS[n].get_or_init(|| {
-            let (junit, jdk) = wanted[n].clone();
-            let project = jvm::sample(&format!("jvm-{}", jdk.release), junit);
-            let run = run(&project, &jdk, &MVN);
-            Session { junit, jdk, project, run }
-        })
-    };
-    OTHERS.call_once(|| {
-        thread::spawn(move || (1..wanted.len()).for_each(|n| _ = session(n)));
+    let wanted = ["junit4", "junit5"].into_iter().enumerate().flat_map(|(turn, junit)| {
+        JDKS[turn].get_or_init(|| jvm::jdks_in_turn(turn)).iter().map(move |jdk| (jdk, junit))
     });
-    (0..wanted.len()).map(session)
+    SESSIONS.iter().zip(wanted).map(|(session, (jdk, junit))| {
+        session.get_or_init(|| {
+            let project = jvm::sample(&format!("jvm-{}", jdk.release), junit);
+            let run = run(&project, jdk, &MVN);
+            Session { junit, jdk: jdk.clone(), project, run }
+        })
+    })
 }
 
 #[test]
