@@ -106,11 +106,9 @@ pub fn mail(
     let subject = one_line(&format!("[{}] {words}{on}", report.project));
     let style = BlockStyle::plain(report);
     let mut pictures = Vec::new();
-    let mut ended = ended(changes, around, only);
-    if only.is_none() {
-        ended.splice(0..0, warnings(report));
-    }
-    let shown = Shown { report, around, words: &words, tests: &tests, ended: &ended };
+    let mut lines = if only.is_none() { warnings(report) } else { Vec::new() };
+    lines.extend(ended(changes, around, only));
+    let shown = Shown { report, around, words: &words, tests: &tests, lines: &lines };
     let html = page(&shown, changes, &style, &mut pictures)?;
     let thread = format!("{}/{}", report.project, around.branch);
     Ok(Mail { subject, text: plain(&shown, &style), html, pictures, thread })
@@ -217,10 +215,11 @@ struct Shown<'a> {
     around: &'a Surroundings,
     words: &'a str,
     tests: &'a [SuiteTest<'a>],
-    ended: &'a [String],
+    /// The warnings of the run, then the leaks that are gone.
+    lines: &'a [String],
 }
 
-fn plain(&Shown { report, around, words, tests, ended }: &Shown<'_>, style: &BlockStyle) -> String {
+fn plain(&Shown { report, around, words, tests, lines }: &Shown<'_>, style: &BlockStyle) -> String {
     let mut text = format!("{}\n", visible(words));
     let summary = around.summary(report);
     if summary != words {
@@ -242,10 +241,10 @@ fn plain(&Shown { report, around, words, tests, ended }: &Shown<'_>, style: &Blo
             visible(&problem.hint)
         );
     }
-    for line in ended {
+    for line in lines {
         text += &format!("{}\n", visible(line));
     }
-    if !ended.is_empty() {
+    if !lines.is_empty() {
         text.push('\n');
     }
     for (name, value) in facts(report, around) {
@@ -256,7 +255,7 @@ fn plain(&Shown { report, around, words, tests, ended }: &Shown<'_>, style: &Blo
 
 /// Mail programs support little: tables, a few inline styles, embedded pictures.
 fn page(
-    &Shown { report, around, words, tests, ended }: &Shown<'_>,
+    &Shown { report, around, words, tests, lines }: &Shown<'_>,
     changes: &Changes,
     style: &BlockStyle,
     pictures: &mut Vec<(String, Vec<u8>)>,
@@ -284,7 +283,7 @@ fn page(
             escape(&problem.hint)
         );
     }
-    for line in ended {
+    for line in lines {
         html += &format!("<p>{}</p>\n", escape(line));
     }
     Ok(html + &facts_table(report, around) + "</body></html>\n")

@@ -12,7 +12,8 @@
 //! - Free memory, and the allocator's own data: only live blocks of a heap are read, and the lists of free chunks in
 //!   the C library's data are left out. Blocks that were allocated before the agent began to record are found in
 //!   glibc's main heap by their chunks (`glibc`).
-//! - The part of a stack below its stack pointer.
+//! - The part of a stack below its stack pointer, and the stacks of ended threads, which glibc keeps for later ones.
+//!   (They are not known on aarch64, nor where a stack has no mapping of its own as a guard.)
 //!
 //! A number that looks like a pointer still holds a block, and so does a value that was left in an unused part of a
 //! live frame. So a site gets the state of *most* of its blocks: a leak has many of them.

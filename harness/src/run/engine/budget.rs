@@ -5,8 +5,8 @@
 //! A test whose survivors were all freed by later tests is repeated only while repeating has taken no longer than the
 //! suite, unless a time is configured. Java test classes get more time: each needs virtual machines of its own.
 //!
-//! On a busy machine, repetitions wait for a processor. Unless a time is configured, the time grows by what they waited,
-//! so that no more suspects stay unconfirmed than on an idle machine.
+//! On a busy machine, repetitions wait for a processor. Unless a time is configured, the time grows by what GoogleTest
+//! tests waited, so that fewer suspects stay unconfirmed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
